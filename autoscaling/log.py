@@ -135,12 +135,12 @@ def remembered(folder: Path, model: str, unix_s: float) -> Remembered | None:
     """The state that the log of `model` leads to, if the log is complete; else None. What is older than ten minutes, or
     written by other code, is not continued (`Remembered.idle_s`). Damage is logged."""
     try:
+        entries = list(read_log(log_files(folder, log_name(model))[-1:], last_header=True))
         last: Replayed[Pair] | None = None
-        for step in steps(read_log(log_files(folder, log_name(model))[-1:], last_header=True), SCALING, any_code=True):
-            if step.header.model != model:
-                return None
+        for step in steps(entries, SCALING, any_code=True):
             last = step
-        return None if last is None else _remembered(last, unix_s)
+        header = entries[0] if entries else None
+        return _remembered(header, last, unix_s) if isinstance(header, Header) and header.model == model else None
     except Exception as error:  # damage of any kind, or the state of other code's classes: scaling begins anew
         log.warning(
             "model %s: scaling starts with nothing learned, because the log cannot be continued: %s: %s",
@@ -151,8 +151,12 @@ def remembered(folder: Path, model: str, unix_s: float) -> Remembered | None:
         return None
 
 
-def _remembered(last: Replayed[Pair], unix_s: float) -> Remembered:
-    signals = inputs_of(last.input).signals
-    idle_s = max(1.0, unix_s - signals.unix_s)
-    goes_on = last.header.code == code_hash() and idle_s <= YOUNG_S
-    return Remembered(last.state, signals.at_s, signals.unix_s, 0.0 if goes_on else idle_s)
+def _remembered(header: Header, last: Replayed[Pair] | None, unix_s: float) -> Remembered:
+    if last is None:  # its writer was killed, or its disk full, just after the header
+        pair, at_s, then_unix_s = SCALING.load(header.state), header.at_s, header.unix_s
+    else:
+        signals = inputs_of(last.input).signals
+        pair, at_s, then_unix_s = last.state, signals.at_s, signals.unix_s
+    idle_s = max(1.0, unix_s - then_unix_s)
+    goes_on = header.code == code_hash() and idle_s <= YOUNG_S
+    return Remembered(pair, at_s, then_unix_s, 0.0 if goes_on else idle_s)

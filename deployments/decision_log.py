@@ -64,14 +64,22 @@ def path_parts(path: Path) -> tuple[str, int]:
 class DecisionLog:
     """`name.NNNNNN.log` in a folder; the `KEPT` files before the newest stay. No other process writes to them.
 
-    `at_once`: an entry is in the file as soon as it is written, for those who read it meanwhile.
+    `at_once`: an entry is in the file as soon as it is written, for those who read it meanwhile. `kin`: a pattern of
+    the names of logs that follow each other; so many files of all these stay.
     """
 
     def __init__(
-        self, folder: Path, name: str, health: LogHealth, max_bytes: int = MAX_BYTES, at_once: bool = False
+        self,
+        folder: Path,
+        name: str,
+        health: LogHealth,
+        max_bytes: int = MAX_BYTES,
+        at_once: bool = False,
+        kin: str = "",
     ) -> None:
         self._folder = folder
         self._name = name
+        self._kin = re.compile(kin or re.escape(name))
         self._health = health
         self._max_bytes = max_bytes
         self._buffer_bytes = 0 if at_once else _BUFFER_BYTES
@@ -155,8 +163,10 @@ class DecisionLog:
             file.close()
             _remove(new)
             raise
-        for old in files[: max(0, len(files) - KEPT)]:
-            _remove(old)
+        with contextlib.suppress(OSError):  # another writer of kin may remove one meanwhile
+            kin = [one for one in self._folder.glob("*.log") if self._kin.fullmatch(path_parts(one)[0]) and one != path]
+            for old in sorted(kin, key=lambda one: (one.stat().st_mtime_ns, one))[:-KEPT]:
+                _remove(old)
         self._leave()
         self._file, self._path = file, path
 

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -121,8 +121,11 @@ class CellStore:
         if self.path is None:
             yield self._connected()
         else:
-            with reader(self.path) as file:
-                yield file
+            try:
+                with reader(self.path) as file:
+                    yield file
+            except CellStoreError as error:
+                raise OSError(str(error)) from error
 
     async def ask(self, query: Change[FoundT]) -> FoundT:
         """What a query finds, asked in a thread. Raises OSError."""
@@ -134,12 +137,15 @@ class CellStore:
         return await asyncio.to_thread(found)
 
     def rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """What a query finds; nothing where the file cannot be read, which is logged."""
+        """What a query finds; nothing where the file cannot be read, which is logged. A full disk has no room for what
+        SQLite keeps beside a file that it may write; it can be read all the same."""
         try:
             return self._connected().execute(query, values).fetchall()
         except (OSError, sqlite3.Error, CellStoreError) as error:
             self._failed(error)
-            return []
+        with suppress(OSError, sqlite3.Error, CellStoreError), self.reading() as file:
+            return file.execute(query, values).fetchall()
+        return []
 
     def _connected(self) -> sqlite3.Connection:
         """The open file; a file that was removed is begun anew."""
@@ -216,43 +222,43 @@ class KeptValue(Generic[ContentT]):
     store: CellStore
     name: str
     kind: type[ContentT]
-    _written: bytes = field(init=False, default=b"")
 
     def read(self) -> ContentT:
         """What was written last; an empty one where nothing was, or where it cannot be read, which is logged: what
         gateways and replicas know stands in for it."""
-        for (body,) in self.store.rows("select body from kept where name = ?", self.name):
+        for body in self._bodies():
             try:
-                content = decoder(self.kind)(body)
+                return decoder(self.kind)(body)
             except WireError as error:
                 log.error(
                     "%s, %s: left out, gateways and replicas tell what they know: %s", FILE_NAME, self.name, error
                 )
-            else:
-                self._written = body
-                return content
         return self.kind()
 
     def write(self, content: ContentT) -> bool:
         """Keeps it; the same as before is not written again. Whether it is on the disk: the cell must go on with a full
         disk, too, and the next write tries again."""
         body = encode(content)
-        if body == self._written:
+        if self._bodies() == [body]:
             return True
         try:
             self.store.write(lambda file: file.execute("insert or replace into kept values (?, ?)", (self.name, body)))
         except OSError:
             return False
-        self._written = body
         return True
+
+    def _bodies(self) -> list[bytes]:
+        """Not what was written: the file may have been removed or set aside since."""
+        return [body for (body,) in self.store.rows("select body from kept where name = ?", self.name)]
 
 
 @contextmanager
 def reader(path: Path) -> Iterator[sqlite3.Connection]:
     """Reads a store, whether its cell runs or not. Raises OSError where there is none, CellStoreError where it is not
     one of this version."""
-    mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"  # nobody writes it
     try:
+        wal = path.with_name(f"{path.name}-wal")
+        mode = "mode=ro" if wal.exists() and wal.stat().st_size else "mode=ro&immutable=1"  # nobody writes it
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", timeout=_BUSY_S, uri=True)) as file:
             _check_version(file, str(path))
             yield file

@@ -40,7 +40,7 @@ def decoder(kind: type[KindT]) -> Callable[[bytes], KindT]:
     def decode(data: bytes) -> KindT:
         try:
             return plain(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WireError(f"{getattr(kind, '__name__', kind)}: {error}") from error
 
     return decode

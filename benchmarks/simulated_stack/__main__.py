@@ -36,6 +36,10 @@ def main(
     async def work(folder: Path) -> dict[str, Any]:
         spec = _on_own_port(load_spec(shipped("specs/simulated-h100.yaml")))
         whole = fitted(read_trace(trace), spec.models[0].settings.max_model_len)
+        if 60 * minutes > (long_s := float(whole.arrived_s[-1])):
+            raise typer.BadParameter(
+                f"{minutes:g}: {trace.name} is {long_s / 60:.1f} minutes long", param_hint="--minutes"
+            )
         schedule = window(load_scaled(whole, load_scale), 0.0, 60 * minutes)
         settings = {"minutes": minutes, "load_scale": load_scale, "trace": trace.name}
         return {"schema": 1, **run_facts(), "settings": settings, **await _measure(spec, schedule, folder)}

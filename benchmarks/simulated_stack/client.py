@@ -7,6 +7,7 @@ and has to guess, as with real clients. (`raylane bench`'s client parses every e
 
 import asyncio
 import json
+import re
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from planning.simulation import Simulation, simulation_of
 from planning.simulator.workload import plain_workload
 from planning.workload.trace import Trace
 
+_CODE = re.compile(rb'"code": ?"(\w+)"')
 _CHARS_PER_TOKEN = 3
 """As the simulated engine counts (`deployments/engine/simulated/ask.py`)."""
 _ROLE_CHARS = 4
@@ -65,7 +67,8 @@ async def _one(session: aiohttp.ClientSession, body: bytes, index: int, output_t
     try:
         async with session.post("/v1/chat/completions", data=body) as response:
             if response.status != 200:
-                answers.errors[f"{response.status}"] += 1
+                code = _CODE.search(await response.read())
+                answers.errors[f"{response.status} {code[1].decode() if code else '?'}"] += 1
                 return
             answers.lane[index] = response.headers.get("x-raylane-lane", "")
             async for piece in response.content.iter_any():

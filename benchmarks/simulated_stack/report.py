@@ -46,7 +46,7 @@ def _facts(result: dict[str, Any]) -> dict[str, str]:
         "% of a core": ", ".join(f"{part} {share:.1%}" for part, share in cores.items()),
         "of a replica": f"{cores['replicas'] / replicas:.2%}, {memory['replicas'] / replicas:.0f} MiB",
         "memory, MiB": ", ".join(f"{part} {mib:.0f}" for part, mib in memory.items()),
-        "late, ms, p99": ", ".join(
+        "late, ms, p99 at most": ", ".join(
             f"{part} {'-' if late_s is None else f'{1e3 * late_s:.3g}'}" for part, late_s in late.items()
         ),
     }

@@ -68,7 +68,7 @@ class ReplicaReady:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGone:
-    """It has ended. If it is alive later all the same, it had not."""
+    """It has ended. If it begins later once more, it had not."""
 
     at_ns: Natural
     replica_id: str

@@ -82,9 +82,11 @@ _RANK = {facts.Count.ENGINE: 0, facts.Count.ESTIMATE: 1, facts.Count.CUT: 2}
 
 @dataclass(slots=True)
 class _Replicas:
-    """Of each replica, by its id, the first of its beginnings and the last of its ends."""
+    """Of each replica, by its id, the first of its beginnings and the last of its ends. `begun`: the last of its
+    beginnings."""
 
     occupied: dict[str, facts.ReplicaBegun] = field(default_factory=dict)
+    begun: dict[str, int] = field(default_factory=dict)
     serving: dict[str, int] = field(default_factory=dict)
     vacated: dict[str, int] = field(default_factory=dict)
     alive: dict[str, int] = field(default_factory=dict)
@@ -97,6 +99,7 @@ class _Replicas:
             case facts.ReplicaBegun(replica_id=replica_id):
                 before = self.occupied.get(replica_id)
                 self.occupied[replica_id] = fact if before is None or fact.at_ns < before.at_ns else before
+                self.begun[replica_id] = max(fact.at_ns, self.begun.get(replica_id, 0))
             case facts.ReplicaReady(at_ns=at_ns, replica_id=replica_id):
                 self.serving[replica_id] = min(at_ns, self.serving.get(replica_id, at_ns))
             case facts.ReplicaGone(at_ns=at_ns, replica_id=replica_id):
@@ -120,6 +123,6 @@ class _Replicas:
         """The end of a replica, or how far its time is known. Where gateways live, the directory's last word is a
         little ahead of theirs: that little is left for later."""
         vacated_ns, alive_ns = self.vacated.get(replica_id), self.alive.get(replica_id, 0)
-        if vacated_ns is not None and alive_ns <= vacated_ns:
-            return vacated_ns
+        if vacated_ns is not None and self.begun[replica_id] <= vacated_ns:
+            return vacated_ns  # also if a clock that was ahead made it alive later
         return watched_ns if watched_ns is not None and alive_ns - LAG_NS < watched_ns < alive_ns else alive_ns

@@ -32,7 +32,7 @@ from deployments.accounting.bill import (
     summed,
 )
 from deployments.accounting.billing import bill_of
-from deployments.accounting.facts import FACTS, AttemptUsage, ExternalUsage, Fact, ReplicaBegun, ReplicaGone, Tariff, ns
+from deployments.accounting.facts import FACTS, AttemptUsage, ExternalUsage, Fact, Tariff, Watched, ns
 from deployments.accounting.gathering import gathered
 from deployments.accounting.pricing import Pricing, StepPricing, TokenPricing
 from deployments.engine_model.cost_file import CostFile
@@ -51,7 +51,11 @@ MAX_HOURS = 400 * 24
 """Thirteen months, so that a year can be compared with the last one."""
 PART_FACTS = 100_000
 """Facts that are billed at once: they take 150 MB of memory."""
-_ATTEMPT = AttemptUsage.__name__
+FORGOTTEN_AT_ONCE = 20_000
+"""Facts, in some 100 ms."""
+_OPEN = "+hour_ns > (select coalesce(max(hour_ns), -1) from hours where settled)"
+"""Facts that are not yet billed for good. (`+`: most are, so that no index is used, and nothing has to be sorted.)"""
+_OF_GATEWAYS = AttemptUsage.__name__, ExternalUsage.__name__, Watched.__name__
 _PRUNED_NS = -HOUR_NS
 """The hour of the sums of those that went."""
 _KEYS = ("hour_ns", "region", "model", "grp", "share", "tenant", "class", "usd_per_hour", "home")
@@ -101,17 +105,15 @@ class BillStore:
 
     def known(self) -> list[Fact]:
         """What is to be known of replicas and prices by a directory that starts."""
-        rows = self.store.rows("select kind, body from facts where kind <> ? order by number", _ATTEMPT)
-        facts = [fact for fact in (_fact(*row) for row in rows) if fact is not None]
-        gone = {fact.replica_id for fact in facts if isinstance(fact, ReplicaGone)}
-        begun = {fact.replica_id for fact in facts if isinstance(fact, ReplicaBegun)} - gone
-        return [fact for fact in facts if isinstance(fact, Tariff) or getattr(fact, "replica_id", None) in begun]
+        query = f"select kind, body from facts where {_OPEN} and kind not in (?, ?, ?) order by number"
+        return [fact for row in self.store.rows(query, *_OF_GATEWAYS) if (fact := _fact(*row)) is not None]
 
     def keep_costs(self, path: str) -> str:
         """Keeps a cost file, and returns its name here; empty where it cannot be read."""
         try:
             changed_ns = Path(path).stat().st_mtime_ns
-            if self._costs.get(path, (0, ""))[0] != changed_ns:
+            known_ns, name = self._costs.get(path, (0, ""))
+            if known_ns != changed_ns or not self.store.rows("select 1 from costs where name = ?", name):
                 text = Path(path).read_text(encoding="utf-8")
                 name = hashlib.sha256(text.encode()).hexdigest()[:16]
                 self.store.write(lambda file: file.execute("insert or ignore into costs values (?, ?)", (name, text)))
@@ -141,18 +143,27 @@ class BillStore:
             return _bill_of(file, range(first_ns, hour_ns + 1, HOUR_NS))
 
     def settle(self, hour_ns: int, bill: Bill, carried: Iterable[Fact]) -> None:
-        """Puts the bill in the place of the facts; `carried`: what the next hours need of them. Raises OSError."""
+        """Puts the bill in the place of the facts, which `forget` deletes; `carried`: what the next hours need of them.
+        Raises OSError."""
         rows = list(self._rows(list(carried), hour_ns + HOUR_NS))
 
         def change(file: sqlite3.Connection) -> None:
             if file.execute("update hours set settled = 1 where hour_ns = ? and not settled", (hour_ns,)).rowcount:
                 _keep_lines(file, bill.lines)
                 file.executemany("insert or replace into basis values (?, ?)", bill.basis.items())
-                file.execute("delete from facts where hour_ns <= ?", (hour_ns,))
                 _add(file, rows)
                 _prune(file)
 
         self.store.write(change)
+        if bill.unread:
+            self.store.health.lost(bill.unread, OSError(f"{hour_name(hour_ns)}: facts that cannot be read"))
+
+    def forget(self, hour_ns: int) -> bool:
+        """Deletes facts of settled hours up to this one, so few at once that the directory does not stand still.
+        Whether there may be more. Raises OSError."""
+        query = "delete from facts where number in (select number from facts where hour_ns <= ? limit ?)"
+        gone = self.store.write(lambda file: file.execute(query, (hour_ns, FORGOTTEN_AT_ONCE)).rowcount)
+        return gone == FORGOTTEN_AT_ONCE
 
     def _rows(self, facts: Sequence[bytes | Fact], hour_ns: int) -> Iterator[tuple[object, ...]]:
         for given in facts:
@@ -162,9 +173,10 @@ class BillStore:
                 self.store.health.lost(1, error)
                 continue
             name, body = FACTS.parts(fact)
-            ended_ns = fact.to_ns if isinstance(fact, AttemptUsage) else getattr(fact, "at_ns", 0)
-            late = isinstance(fact, AttemptUsage | ExternalUsage) and hour_of(ended_ns) <= self._closed_ns
-            yield hour_ns, late, name, getattr(fact, "replica_id", ""), body
+            own_ns = hour_of(fact.to_ns if isinstance(fact, AttemptUsage) else getattr(fact, "at_ns", 0))
+            row_ns = max(hour_ns, min(own_ns, hour_ns + HOUR_NS))  # its clock is ahead, or this one went back
+            late = isinstance(fact, AttemptUsage | ExternalUsage) and not self._closed_ns < own_ns <= row_ns
+            yield row_ns, late, name, getattr(fact, "replica_id", ""), body
 
 
 def bill_in(
@@ -249,7 +261,8 @@ def _bill_of(file: sqlite3.Connection, hours: Sequence[int]) -> Bill:
     which bounds the memory."""
     parts = 1 + file.execute("select count(*) from facts").fetchone()[0] // PART_FACTS
     file.create_function("part", 1, lambda replica_id: crc32(replica_id.encode()) % parts, deterministic=True)
-    query = "select hour_ns, late, kind, body from facts where replica = '' or part(replica) = ? order by number"
+    mine = "(replica = '' or part(replica) = ?)"
+    query = f"select hour_ns, late, kind, body from facts where {_OPEN} and {mine} order by number"
     unread = 0
 
     def read(part: int) -> Iterator[tuple[int | None, Fact]]:
@@ -257,7 +270,7 @@ def _bill_of(file: sqlite3.Connection, hours: Sequence[int]) -> Bill:
         for hour_ns, late, kind, body in file.execute(query, (part,)):
             fact = _fact(kind, body)
             if fact is None:
-                unread += 1
+                unread += hour_ns in hours
             else:
                 yield hour_ns if late else None, fact
 

@@ -4,10 +4,11 @@ the replicas' lives; gateways deliver the rest again and again until it has answ
 import asyncio
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 
 from cluster.group_key import DEFAULT_GROUP, model_of
-from deployments.accounting.facts import FACTS, ExternalUsage, Fact, Tariff, ns
+from deployments.accounting.facts import FACTS, ExternalUsage, Fact, ReplicasAlive, Tariff, ns
 from deployments.accounting.lives import ReplicaLives
 from deployments.accounting.store import BillStore
 from deployments.cell.spending import Reservation, Spending
@@ -15,6 +16,7 @@ from deployments.protocol import ReplicaFacts
 from deployments.starts.start import StartReport
 from deployments.starts.tracker import StartTracker
 from deployments.store import CellStore, KeptValue
+from deployments.wire import WireError
 
 TURN_S = 5.0
 """How often it is written who is alive, while gateways deliver."""
@@ -43,9 +45,11 @@ class CostBook:
         kept = [replace(one, costs=bills.keep_costs(one.costs) if one.costs else "") for one in tariffs]
         self._write(self.lives.priced(kept))
         written = bills.add(facts, time.time_ns())
-        for usage in (FACTS.decode(one) for one in facts if _EXTERNAL in one[: 2 * len(_EXTERNAL)]):
-            if written and isinstance(usage, ExternalUsage):
-                self.spending = self.spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
+        for one in (one for one in facts if written and _EXTERNAL in one[: 2 * len(_EXTERNAL)]):
+            with suppress(WireError):  # it is counted as lost, and its reservation stands
+                usage = FACTS.decode(one)
+                if isinstance(usage, ExternalUsage):
+                    self.spending = self.spending.settle(usage.attempt_id, usage.pico_usd_in + usage.pico_usd_out)
         written = self._kept_spending.write(self.spending) and written
         if time.monotonic() - self._turned_s >= TURN_S:
             self._turned_s = time.monotonic()
@@ -84,6 +88,7 @@ class CostBook:
         """Writes who is alive; then settles what is due."""
         now_ns = time.time_ns()
         running = {start.replica_id for start in self._starts.starts().running}
+        self._unwritten = [one for one in self._unwritten if not isinstance(one, ReplicasAlive)]  # the newest says all
         self._write([*self.lives.stopped(running, now_ns), self.lives.alive(now_ns)])
         if self._settling is None or self._settling.done():
             self._settling = asyncio.create_task(self._settle())
@@ -94,7 +99,9 @@ class CostBook:
             try:
                 self.bills.close_hour(hour_ns)
                 bill = await asyncio.to_thread(self.bills.computed, hour_ns)
-                self.bills.settle(hour_ns, bill, self.lives.carried())
+                self.bills.settle(hour_ns, bill, self.lives.carried(hour_ns))
+                while self.bills.forget(hour_ns):  # noqa: ASYNC110
+                    await asyncio.sleep(0)  # what has come meanwhile is answered first
             except OSError:  # the store has said so
                 return
 

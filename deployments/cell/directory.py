@@ -95,7 +95,7 @@ class Directory:
         self._kept_spec = KeptValue(self.store, "spec", SpecInForce)
         self._spec = self._kept_spec.read()
         if self._spec.cell_unix_s != began_unix_s:  # that of a cell before this one
-            self._spec = replace(self._spec, spec_json=None, cell_unix_s=began_unix_s)
+            self._spec = replace(self._spec, spec_json=None, deployed="", cell_unix_s=began_unix_s)
         self._changed = asyncio.Condition()
         self._audit = Audit(self.store)
         self._history = OperatorOrders(self._audit.read())
@@ -126,8 +126,8 @@ class Directory:
     async def register(self, facts: ReplicaFacts, epoch: int = 0, where: str = "") -> None:
         """Lists a replica, or keeps it listed. `epoch` is the highest that it has seen, `where` its machine
         (`departure_tracker.machine`)."""
-        self._owners.saw({facts.model: epoch})
-        self._seen[facts.replica_id] = time.monotonic()
+        now = self._seen[facts.replica_id] = time.monotonic()
+        self._owners.saw({facts.model: epoch}, now)
         self._missing.pop(facts.replica_id, None)
         self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid, where)
         self.costs.serves(facts)
@@ -213,8 +213,8 @@ class Directory:
         await self._publish()
 
     async def exchange(self, act: Act, spec_json: str, based_on: str | None) -> tuple[Orders, int] | None:
-        """An act that is a change of the spec: it is written down and the spec put in force, or neither. Returns the
-        orders in force then, and the spec's number.
+        """An act that is a change of the spec: once it is written down, the spec is put in force. Returns the orders in
+        force then, and the spec's number.
 
         None, and nothing is done, where another spec is in force than the one that the change was made of. Raises
         OSError as `order` does.

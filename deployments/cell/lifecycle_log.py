@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deployments.cell.departure import EVENTS, Ended, Event
 from deployments.store import CellStore, CellStoreError, KeptValue, reader
-from deployments.wire import WireError
+from deployments.wire import Natural, WireError
 
 log = logging.getLogger("raylane.departures")
 
@@ -21,6 +21,14 @@ FAILED_START = "logs/failed-start-{}.log"
 MAX_EVENTS = 50_000
 """So many of the newest are kept."""
 MAX_WAITING = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CellBeginning:
+    """When a cell was brought up, and the number of the last event before it."""
+
+    unix_s: float = 0.0
+    after: Natural = 0
 
 
 class LifecycleLog:
@@ -49,9 +57,15 @@ class LifecycleLog:
         """What the last directory kept so."""
         return self._held.read()
 
-    def read(self, since_unix_s: float = 0.0) -> list[Event]:
-        """The events since then, in the order in which they were written."""
-        rows = self._store.rows("select number, body from lives where at_unix_s >= ? order by number", since_unix_s)
+    def read(self, began_unix_s: float = 0.0) -> list[Event]:
+        """The events of the cell that was brought up then, in the order in which they were written. Not by their times:
+        the clock may have gone back."""
+        kept = KeptValue(self._store, "beginning", CellBeginning)
+        beginning = kept.read()
+        if beginning.unix_s != began_unix_s:
+            last = [number for (number,) in self._store.rows("select max(number) from lives") if number]
+            kept.write(beginning := CellBeginning(began_unix_s, *last))
+        rows = self._store.rows("select number, body from lives where number > ? order by number", beginning.after)
         return [event for _, event in _events(rows)]
 
     def _add(self, file: sqlite3.Connection) -> None:

@@ -110,9 +110,9 @@ class OperatorOrders:
         return self.cordons.pop(replica_id, None) is not None
 
     def orders(self, unix_s: float) -> Orders:
-        """What is in force; what has ended is forgotten."""
-        self._controls = {key: control for key, control in self._controls.items() if unix_s < control.until_unix_s}
-        controls = tuple((model, control) for (model, _), control in self._controls.items())
+        """What is in force. What has ended stays known: the clock may be ahead."""
+        known = self._controls.items()
+        controls = tuple((model, control) for (model, _), control in known if unix_s < control.until_unix_s)
         acts = tuple((model, kind, count) for (model, kind), count in self._acts.items())
         promoted, ladders = tuple(self._promoted.items()), tuple(self._ladders.values())
         return Orders(tuple(self.cordons.values()), controls, acts, promoted, ladders)

@@ -16,6 +16,9 @@ from types import MappingProxyType
 
 UNRESPONSIVE_AFTER_S = 6.0
 """A gateway that did not register for so long is given up."""
+STALL_S = 2.0
+"""Someone speaks to the directory at least so often, where anyone lives (`REGISTER_EVERY_S`): in longer silence it
+stood still itself."""
 SETTLE_S = 5.0
 """A new directory gives out no model that nobody claims before all gateways that are expected have registered, or this
 long has passed."""
@@ -37,6 +40,7 @@ class Ownership:
 class _Gateway:
     url: str
     seen_s: float
+    """In the time that the directory ran (`Owners._ran_s`)."""
     models: frozenset[str]
 
 
@@ -53,6 +57,7 @@ class Owners:
         self._had_owner: set[str] = set()
         self._expected = expected
         self._settled_s = now + SETTLE_S
+        self._now_s, self._ran_s = now, 0.0
 
     @property
     def gateways(self) -> dict[str, str]:
@@ -70,7 +75,8 @@ class Owners:
     ) -> None:
         """A gateway lives. `models` are those that it could own, `owned` the epochs under which it believes to own
         some, `seen` the highest that it has heard of."""
-        self._gateways[gateway_id] = _Gateway(url, now, frozenset(models))
+        self._run(now)
+        self._gateways[gateway_id] = _Gateway(url, self._ran_s, frozenset(models))
         self.lost = tuple(lost for lost in self.lost if lost != gateway_id)
         for model, epoch in owned.items():
             owner = self.owned.get(model)
@@ -81,11 +87,12 @@ class Owners:
             elif epoch >= self.epochs.get(model, 0) and (owner is None or epoch > owner.epoch):
                 # This directory is younger than that owner.
                 self._own(Ownership(model, epoch, gateway_id, url))
-        self.saw(seen)
+        self.saw(seen, now)
         self.assign(now)
 
-    def saw(self, seen: Mapping[str, int]) -> None:
+    def saw(self, seen: Mapping[str, int], now: float) -> None:
         """Someone has seen those epochs: they are not issued again."""
+        self._run(now)
         for model, epoch in seen.items():
             self.epochs[model] = max(epoch, self.epochs.get(model, 0))
 
@@ -103,7 +110,7 @@ class Owners:
     def overtaken(self, model: str, highest: int, now: float) -> None:
         """An engine has refused an owner, since it has seen the epoch `highest`. Where that is the rightful owner's, or
         an earlier one, the refused was an owner before; where it is higher, the model gets one above it."""
-        self.saw({model: highest})
+        self.saw({model: highest}, now)
         owner = self.owned.get(model)
         if owner is not None and owner.epoch < highest:
             del self.owned[model]
@@ -112,8 +119,9 @@ class Owners:
     def assign(self, now: float) -> None:
         """Gives up the unresponsive, and gives each model without a living owner to the gateway that owns the fewest.
         Called now and then."""
+        self._run(now)
         for gateway_id in [
-            key for key, gateway in self._gateways.items() if now - gateway.seen_s > UNRESPONSIVE_AFTER_S
+            key for key, gateway in self._gateways.items() if self._ran_s - gateway.seen_s > UNRESPONSIVE_AFTER_S
         ]:
             self._lose(gateway_id)
         settled = len(self._gateways) >= self._expected or now >= self._settled_s
@@ -131,6 +139,11 @@ class Owners:
             self.owned.pop(model, None)
             if settled or model in self._had_owner:
                 self._give(model)
+
+    def _run(self, now: float) -> None:
+        """While the directory stood still, nobody was silent: who spoke meanwhile may be heard next."""
+        self._ran_s += min(now - self._now_s, STALL_S)
+        self._now_s = now
 
     def _lose(self, gateway_id: str) -> None:
         self._gateways.pop(gateway_id, None)

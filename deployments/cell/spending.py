@@ -31,8 +31,9 @@ class Spending:
         return self.spent.get(tenant, 0) + reserved
 
     def reserve(self, attempt_id: str, wanted: Reservation, budget: int, day: int) -> "Spending | None":
-        """None: it would go beyond the budget. A day that is over frees all; a clock that goes back does not."""
-        of_day = self if day <= self.day else Spending(day)
+        """None: it would go beyond the budget. A day that is over frees all. A clock that goes back by a day does not;
+        one that goes back further was far ahead, and its day counts no more."""
+        of_day = self if self.day - 1 <= day <= self.day else Spending(day)
         if attempt_id in of_day.reserved:
             return of_day
         if of_day.taken(wanted.tenant) + wanted.pico_usd > budget:

@@ -28,7 +28,7 @@ class _Counted(msgspec.Struct):
 
 
 async def shorten(
-    session: aiohttp.ClientSession,
+    session: aiohttp.ClientSession | None,
     dispatcher: Dispatcher,
     client: Connection,
     inquiry: Inquiry,
@@ -38,6 +38,7 @@ async def shorten(
     short enough, or would be too long without them.
 
     A prompt that is hardly too long by its estimate costs nothing; one that surely stays too long is not counted.
+    Without a `session`, none is: no replica of this cell may see it.
     """
     ratio, chars, limit = dispatcher.ratio, inquiry.prompt_chars, dispatcher.longest_context - 1
     if inquiry.kind not in CONVERSATIONS or ratio.max_tokens(chars, 0) <= limit:
@@ -51,7 +52,8 @@ async def shorten(
         cut = next(search)
         while True:
             left = max(1, chars - cut.chars)
-            counted = await _count(session, dispatcher, client.flow, inquiry.kind, conversation.without(cut))
+            shorter = conversation.without(cut)
+            counted = 0 if session is None else await _count(session, dispatcher, client.flow, inquiry.kind, shorter)
             tokens = counted or ratio.max_tokens(left, 0)
             cut = search.send(tokens)
     except StopIteration as end:

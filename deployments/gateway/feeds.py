@@ -189,15 +189,14 @@ class Feeds:
         while True:
             try:
                 listing: Listing = await directory.watch.remote(version, WATCH_S)
-            except Exception as error:  # any failure of Ray: what is known stays in force
-                log.warning("the directory does not answer: %r", error)
+                version, self._heard_s = listing.version, time.monotonic()
+                self.on_listing(listing)
+                for facts in listing.replicas:
+                    self._open(facts)
+            except Exception as error:  # any failure of Ray, or of what follows: what is known stays in force
+                log.warning("no listing of the directory, or one that cannot be followed: %r", error)
                 version = -1
                 await asyncio.sleep(1)
-                continue
-            version, self._heard_s = listing.version, time.monotonic()
-            self.on_listing(listing)
-            for facts in listing.replicas:
-                self._open(facts)
 
     def directory_age_s(self) -> float:
         """The time since the directory last answered, which is on Ray's head."""

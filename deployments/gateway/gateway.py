@@ -337,14 +337,20 @@ class Gateway:
 
     def _take_over(self, spec_json: str | None, number: int) -> None:
         """Applies the spec that the directory has. One that restarted may have lost it, or have an older one: it gets
-        this one again."""
+        this one again. Of one that cannot be read, as another version's, nothing is applied."""
         if spec_json is None or number < self._applied_number:
             if self._applied_json is not None:
-                self._tasks.append(asyncio.create_task(self._tell_again(self._applied_json, self._applied_number)))
+                again = asyncio.create_task(self._tell_again(self._applied_json, self._applied_number))
+                self._tasks = [*(task for task in self._tasks if not task.done()), again]
             return
-        self._applied_number = number
         if spec_json != self._applied_json:
+            try:
+                spec = ClusterSpec.model_validate_json(spec_json)
+            except ValueError as error:
+                log.error("the spec that the directory has is not applied: %s", error)
+                return
             self._applied_json = spec_json
-            self.service.configure(ClusterSpec.model_validate_json(spec_json))
+            self.service.configure(spec)
             for owner_tracker in self._owner_trackers.values():
                 owner_tracker.configure()
+        self._applied_number = number

@@ -238,15 +238,17 @@ class Service:
         if endpoint.leased:
             traffic_class = client.traffic_class(self._spec, tenant, inquiry.service_tier)
             flow.ledger.traffic_class = traffic_class.name
-            if self.cache is not None and client.hop is None and self._may_serve(tenant, traffic_class):
-                kept = await self.cache.look_up(endpoint, dispatcher.replicas, flow.ledger, client, body)
+            cache, may_serve = self.cache, self._may_serve(tenant, traffic_class)
+            if cache is not None and client.hop is None and may_serve:
+                kept = await cache.look_up(endpoint, dispatcher.replicas, flow.ledger, client, body)
                 if kept is not None:
                     if flow.ledger.tenant in self._limited:
                         await count_cached(dispatcher, flow, self._patience_s[traffic_class.name])
-                    return self.cache.give(kept, client)
+                    return cache.give(kept, client)
             drops = traffic_class.context == "drop_turns" if inquiry.truncation is None else inquiry.truncation
             if drops and client.hop is None:  # of a guest, home has judged it
-                shorter = await shorten(self.session, dispatcher, client, inquiry, body)
+                counter = self.session if may_serve else None
+                shorter = await shorten(counter, dispatcher, client, inquiry, body)
                 if shorter is not None:
                     reading = await self._reader.read(
                         endpoint.body, shorter, self.settings.limits, self._salts.of(tenant), lambda _: reading.digest

@@ -4,6 +4,7 @@ A request that says more, in a field of vLLM's or by something that is not text,
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 from msgspec import Raw
@@ -67,9 +68,13 @@ def external_body(inquiry: Inquiry, body: bytes, model: str, max_tokens: int) ->
     return ExternalBody(content, most, asks_usage)
 
 
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 24)]
+"""More than any request can have would be too large for the bill, at the highest price that a spec may have."""
+
+
 class _Usage(msgspec.Struct, gc=False):
-    prompt_tokens: int
-    completion_tokens: int = 0
+    prompt_tokens: _Count
+    completion_tokens: _Count = 0
 
 
 class _Answer(msgspec.Struct, gc=False):
@@ -81,7 +86,8 @@ _ANSWER = msgspec.json.Decoder(_Answer)
 
 
 def usage_in(answer: bytes) -> tuple[Tokens | None, bool]:
-    """The tokens that an answer, or an event of a stream, tells of; and whether it tells of nothing else."""
+    """The tokens that an answer, or an event of a stream, tells of (None: none, or none that can be); and whether it
+    tells of nothing else."""
     try:
         found = _ANSWER.decode(answer.strip().removeprefix(b"data:"))
     except (msgspec.MsgspecError, UnicodeDecodeError):

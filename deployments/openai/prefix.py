@@ -31,9 +31,7 @@ _MAX_CHUNKS = 1_024
 _DIGEST_BYTES = 8
 _HASHED_CHARS = CHUNK_CHARS * _MAX_CHUNKS
 _DECODED_BYTES = 1 << 20
-"""So much of a body's text is decoded and counted to the character; what comes after is taken to have as many
-characters a byte."""
-_HEAD_BYTES = 1 << 18
+"""A longer text is decoded in parts, since decoded it may take four bytes a character."""
 _LONGEST_CHAR = 12
 """Bytes of a character in JSON: of a pair of escaped surrogates."""
 
@@ -54,37 +52,20 @@ class Text:
     """The text of one prompt: its characters, and its beginning."""
 
     def __init__(self) -> None:
-        self._chars = 0
-        self._decoded = 0
-        self._bytes_beyond = 0
+        self.chars = 0
         self._pieces: list[str] = []
         self._room = _HASHED_CHARS
 
-    @property
-    def chars(self) -> int:
-        """How many characters it has; beyond the first MiB an estimate."""
-        return self._chars + round(self._bytes_beyond * self._chars / self._decoded) if self._decoded else self._chars
-
     def add(self, value: msgspec.Raw) -> None:
         """A JSON string follows; any other value says nothing. Raises msgspec.DecodeError and UnicodeDecodeError."""
-        if not value or memoryview(value)[0] != 0x22:
-            return
-        size = len(value) - 2
-        if size <= _DECODED_BYTES - self._decoded:
-            text, read = msgspec.json.decode(value, type=str), size
-        elif self._decoded + _HEAD_BYTES <= _DECODED_BYTES:
-            text, read = _head(value)
-        else:
-            text, read = "", 0
-        self._chars += len(text)
-        self._decoded += read
-        self._bytes_beyond += size - read
-        self._keep(text)
+        if value and memoryview(value)[0] == 0x22:
+            for piece in _decoded(value):
+                self.chars += len(piece)
+                self._keep(piece)
 
     def add_json(self, value: msgspec.Raw) -> None:
         """A value follows that the prompt has as JSON. Its characters are taken to be its bytes."""
-        self._chars += len(value)
-        self._decoded += len(value)
+        self.chars += len(value)
         self.mark_json(value)
 
     def mark_json(self, value: msgspec.Raw) -> None:
@@ -126,13 +107,21 @@ def _chunks_of(ids: bytes) -> Iterator[bytes]:
         at = found.end() + 1
 
 
-def _head(value: msgspec.Raw) -> tuple[str, int]:
-    """The first characters of a long JSON string, and of how many bytes they are made. It must not be cut within a
-    character."""
-    start = bytes(memoryview(value)[:_HEAD_BYTES])
-    for end in range(_HEAD_BYTES, _HEAD_BYTES - _LONGEST_CHAR, -1):
+def _decoded(value: msgspec.Raw) -> Iterator[str]:
+    """The parts of a JSON string. None must be cut within a character."""
+    at = 1
+    while len(value) - at > _DECODED_BYTES:
+        text, read = _head(bytes(memoryview(value)[at : at + _DECODED_BYTES]))
+        yield text
+        at += read
+    yield msgspec.json.decode(value if at == 1 else b'"' + memoryview(value)[at:], type=str)
+
+
+def _head(start: bytes) -> tuple[str, int]:
+    """The whole characters at the start of a JSON string, and of how many bytes they are made."""
+    for end in range(len(start), len(start) - _LONGEST_CHAR, -1):
         try:
-            return msgspec.json.decode(start[:end] + b'"', type=str), end - 1
+            return msgspec.json.decode(b'"' + start[:end] + b'"', type=str), end
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
     raise msgspec.DecodeError("a text holds a character that is not valid")

@@ -109,7 +109,7 @@ def read_prompt(field: str, value: Raw, values: int, hashing: Hashing = PLAIN) -
     texts = _ITEMS.decode(value)
     if not all(begins_with(text, b'"') for text in texts):
         raise not_allowed(field, value, _PROMPTS)
-    return Prompt(_one_text(max(texts, key=len), hashing).chars, 0, len(texts))
+    return Prompt(max(map(_chars, texts)), 0, len(texts))
 
 
 def read_conversation(
@@ -129,14 +129,15 @@ def read_conversation(
     text = Text()
     for more in also:
         _add_any(text, more)
+    seen = 0
     if not is_null(instructions):
         text.mark("\x1esystem\x1f")
-        _add_content(text, instructions)
+        seen = _add_content(text, instructions)
     if or_text and begins_with(value, b'"'):
         text.mark("\x1euser\x1f")
         text.add(value)
     else:
-        _add_all(text, _messages(field, value, or_text))
+        _add_all(text, _messages(field, value, or_text), seen)
     return Prompt(text.chars, 0, 1, text.prefix(hashing))
 
 
@@ -174,6 +175,12 @@ def check_other_values(values: int) -> None:
         raise ApiError(ErrorCode.BODY_TOO_LARGE, message)
 
 
+def _chars(value: Raw) -> int:
+    text = Text()
+    text.add(value)
+    return text.chars
+
+
 def _one_text(value: Raw, hashing: Hashing) -> Prompt:
     text = Text()
     text.add(value)
@@ -202,8 +209,8 @@ def _messages(field: str, value: Raw, or_text: bool) -> list[_Message]:
     return messages
 
 
-def _add_all(text: Text, messages: Sequence[_Message]) -> None:
-    seen = 0
+def _add_all(text: Text, messages: Sequence[_Message], seen: int) -> None:
+    """Adds the messages, behind `seen` parts of instructions."""
     for message in messages:
         seen += 1 + _add(text, message)
         if seen > MAX_MESSAGES or len(messages) > MAX_MESSAGES:

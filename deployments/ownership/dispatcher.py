@@ -91,7 +91,7 @@ class Dispatcher:
                 self.own.expect_replica(ready_at_s, group)
         for record in self.records.here if owner is not None else ():
             if owner is not None and record.state is RequestState.DECLARED and record.lease is not None:
-                owner.hold(self, record.lease.attempt_id)
+                owner.hold(self, record.lease.attempt_id, record.lease.replica_id)
         self.hand_on(time.monotonic())
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
@@ -122,9 +122,9 @@ class Dispatcher:
         record.hop = hop
         answer = record.answer
         assert answer is not None
-        if self.owner is not None:
-            self._submit(record, self.owner)
         try:
+            if self.owner is not None:
+                self._submit(record, self.owner)
             admission = answer.result() if answer.done() else await answer
         except BaseException:
             self._leave(record)
@@ -273,9 +273,9 @@ class Dispatcher:
             record.lose()
 
     def guest_refused(self, request_id: str, refusal: HopRefusal) -> None:
-        """`submit` raises GuestNotTaken."""
+        """`submit` raises GuestNotTaken; `placement`, where a later owner has no peers."""
         record = self.records.client_of(request_id)
-        if record is not None and record.answer is not None and not record.answer.done():
+        if record is not None:
             record.fail(GuestNotTaken(refusal))
 
     def expired(self, request_id: str) -> None:

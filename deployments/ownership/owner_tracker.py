@@ -8,6 +8,7 @@ before it uses it, and a replica takes nothing under an earlier one.
 import asyncio
 import json
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass
@@ -137,7 +138,8 @@ class OwnerTracker:
         if self.log_folder is None:
             return None
         name = f"{in_file_name(ownership.model)}-epoch-{ownership.epoch}-{self.gateway_id}"
-        return DecisionLog(self.log_folder, name, self._log_health)
+        kin = re.escape(in_file_name(ownership.model)) + "-epoch-[0-9]+-[^-]+"
+        return DecisionLog(self.log_folder, name, self._log_health, kin=kin)
 
     def _claim(self, facts: ReplicaFacts) -> None:
         owner = self.dispatcher.own
@@ -190,6 +192,8 @@ class OwnerTracker:
                     "model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error
                 )
                 self.membership.doubt(ownership.gateway_id)
+            except Exception as error:  # a fault of this gateway's own: the next channel may do better
+                log.error("model %s: the channel failed: %r", ownership.model, error, exc_info=True)
             self.dispatcher.follow(None)
             wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MAX_RETRY_S, 2 * wait_s)
             await asyncio.sleep(wait_s)

@@ -114,6 +114,8 @@ class LanePeering:
         self.stays: Counter[StayReason] = Counter()
         """Why requests stayed when they came."""
         self._homeless: dict[str, Homeless] = {}
+        self._held: dict[str, tuple[str, float]] = {}
+        """By attempt id, the leases of an owner before: at which peer, and since when they are known here."""
         self._price = price_of(spec, cell, self.model)
         self._stated: tuple[float, ModelDigest] | None = None
 
@@ -130,6 +132,12 @@ class LanePeering:
             record = self.records.get(request_id)
             if record is not None and record.submitter is not None and record.lease is not None:
                 record.submitter.recalled(record.lease.attempt_id)
+        for attempt_id, (peer, since_s) in tuple(self._held.items()):
+            record = self.records.of_attempt_id(attempt_id)
+            if record is None or record.state is not RequestState.DECLARED:
+                del self._held[attempt_id]
+            elif record.submitter is not None and self.core.is_silent(peer, since_s, now):
+                record.submitter.recalled(attempt_id)
         for request_id in self.core.offered:
             record = self.records.get(request_id)
             if record is None or record.state in OVER:
@@ -156,8 +164,12 @@ class LanePeering:
             longest = nlargest(_RECONSIDERED, waiting, key=lambda one: one.p95_s or 0.0)
             requests = {one.request.request_id: one.request for one in longest}
             offers = self.core.reconsider(longest, self._own(now), now) if longest else ()
-            for offer in offers:
-                self._hand_over(offer, requests[offer.hop.request_id], now)
+            for request_id, offer in ((one.hop.request_id, one) for one in offers):
+                record = self.records.get(request_id)
+                if record is not None and record.state is RequestState.WAITING:
+                    self._hand_over(offer, requests[request_id], now)
+                else:  # the client of one before is gone, and what that left free was for this one
+                    self.core.over(request_id)
             if offers:
                 self.step()
         return refusal
@@ -181,11 +193,14 @@ class LanePeering:
         self._seek(submitter, Homeless(request, rejection), now)
         return True
 
-    def takes_rejected(self, submitter: Submitter, request: Request, rejection: Admission, now: float) -> bool:
+    def takes_rejected(
+        self, submitter: Submitter, request: Request, rejection: Admission, admitted: bool, now: float
+    ) -> bool:
         """The scheduler rejected the request. Whether its submitter hears of something else."""
         if request.guest_of:
-            self._refuse(submitter, request, HopRefusal.REJECTED)
-            return True
+            if not admitted:  # else its home has to hear why: a query of death is one there, too
+                self._refuse(submitter, request, HopRefusal.REJECTED)
+            return not admitted
         if rejection.cause is None or rejection.cause.blame is not Blame.ROOM:
             return False
         self._seek(submitter, Homeless(request, rejection), now)
@@ -206,6 +221,12 @@ class LanePeering:
         return replace(step, turned_away=tuple(gone for gone in step.turned_away if not self._keeps(gone, now)))
 
     # Requests at peers.
+    def held(self, attempt_id: str, replica_id: str) -> None:
+        """A gateway has that lease of an owner before, perhaps at a peer."""
+        kind, _, peer = replica_id.partition(" ")
+        if kind == "cell" and peer in self.core.peers.by_cell:
+            self._held[attempt_id] = peer, self.clock()
+
     def first_token(self, record: RequestRecord, at_s: float) -> None:
         """The client has the first token since then."""
         assert record.lease is not None

@@ -192,7 +192,8 @@ class Ledger:
         self.refused_s += waited_s if self.peer is None else 0.0
         self.hop_s += 0.0 if self.peer is None else waited_s
         self.waits_since_s = now
-        self.placed_s = self.first_token_s = self.last_byte_s = self.replica_id = self.pick = self.peer = None
+        self.placed_s = self.first_token_s = self.last_byte_s = None
+        self.replica_id = self.pick = self.peer = self.finished = None
 
     @property
     def wall_s(self) -> float:

@@ -42,17 +42,14 @@ class WholeLines:
         self.size = status.st_size
         return True
 
-    def add(self, lines: bytes, on_disk: bool = False) -> None:
-        """Adds lines, each with its end; with `on_disk` they are on the disk then. Raises OSError; nothing of them is
-        in the file then, unless the disk refuses even that: what is left of them is made a line of its own, by the next
-        `add` that goes well."""
+    def add(self, lines: bytes) -> None:
+        """Adds lines, each with its end. Raises OSError; nothing of them is in the file then, unless the disk refuses
+        even that: what is left of them is made a line of its own, by the next `add` that goes well."""
         rest = memoryview(b"\n" + lines if self.torn else lines)
         whole = len(rest)
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
-            if on_disk:
-                os.fsync(self._descriptor)
         except OSError:
             self._cut(whole - len(rest))
             raise

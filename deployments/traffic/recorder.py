@@ -16,6 +16,8 @@ from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord
 DELIVER_S = 10.0
 """What a killed gateway loses at most."""
 _ANSWER_S = 5.0
+LONGEST_S = 60.0
+"""Nobody counted in a longer time between two deliveries: the clock went ahead, or the gateway stood still."""
 MAX_PENDING = 20_000
 """Counts (of one stretch and stream) that may wait for a directory that takes none: about 20 MB."""
 
@@ -66,7 +68,7 @@ class TrafficRecorder:
             now = self._unix_s()
             while self._closed:
                 count(self._pending, self._closed.popleft(), self._region)
-            if self._watched_s < now:  # not after a clock was set back
+            if self._watched_s < now <= self._watched_s + LONGEST_S:  # not where a clock was set
                 self._pending.watch(self._watched_s, now)
             self._watched_s = now
 

@@ -1,8 +1,8 @@
 """Counts of traffic, as rows of the cell's store (`deployments/store.py`): what clients sent in each stretch, and for
 how long gateways counted in it.
 
-What a gateway delivers is added to what is there, once, in one transaction. Minutes are kept for three days, hours for
-four hundred; of more than `MAX_COUNTS` rows the oldest tenth goes.
+What a gateway delivers is added to what is there, once, in one transaction. The newest stretches are kept, three days
+of minutes and four hundred of hours; of more than `MAX_COUNTS` rows the oldest tenth of them goes.
 """
 
 import logging
@@ -15,7 +15,8 @@ from deployments.wire import WireError, decoder, encode
 
 log = logging.getLogger("raylane.traffic")
 
-KEPT_S = {Period.MINUTE: 3 * 86_400, Period.HOUR: 400 * 86_400}
+KEPT = {Period.MINUTE: 3 * 1_440, Period.HOUR: 400 * 24}
+"""So many stretches in which somebody counted, however old: a clock that is ahead for a while must delete nothing."""
 MAX_COUNTS = 500_000
 """Some 250 MB."""
 _REMEMBERED = 1_000
@@ -43,7 +44,7 @@ def add_traffic(file: sqlite3.Connection, gateway_id: str, delivery: int, new: S
             "insert into watched values (?, ?, ?) on conflict do update set seconds = seconds + excluded.seconds",
             (int(period), begin, seconds),
         )
-    _forget(file, new)
+    _forget(file)
 
 
 def traffic_in(
@@ -73,18 +74,12 @@ def _add(body: bytes, to: TrafficCounts) -> None:
         log.error("counts of traffic are left out: %s", error)
 
 
-def _forget(file: sqlite3.Connection, new: Stretches) -> None:
-    now = max((begin for _, begin in new.seconds), default=0)  # a clock that was wrong once does not count
-    for period, kept_s in KEPT_S.items():
-        _drop(file, period, now - kept_s)
-    if file.execute("select count(*) from traffic").fetchone()[0] > MAX_COUNTS:
-        for period in Period:
-            query = "select min(begin), max(begin) from traffic where period = ?"
-            oldest, newest = file.execute(query, (int(period),)).fetchone()
-            if oldest is not None:
-                _drop(file, period, oldest + (newest - oldest) // 10 + 1)
-
-
-def _drop(file: sqlite3.Connection, period: Period, before: float) -> None:
-    for table in ("traffic", "watched"):
-        file.execute(f"delete from {table} where period = ? and begin < ?", (int(period), before))
+def _forget(file: sqlite3.Connection) -> None:
+    is_full = file.execute("select count(*) from traffic").fetchone()[0] > MAX_COUNTS
+    for period, kept in KEPT.items():
+        if is_full:
+            kept = file.execute("select count(*) * 9 / 10 from watched where period = ?", (int(period),)).fetchone()[0]
+        query = "select begin from watched where period = ? order by begin desc limit 1 offset ?"
+        for (begin,) in file.execute(query, (int(period), kept)).fetchall():
+            for table in ("traffic", "watched"):
+                file.execute(f"delete from {table} where period = ? and begin <= ?", (int(period), begin))

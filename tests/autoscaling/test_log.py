@@ -87,9 +87,15 @@ def test_a_decision_that_was_another_is_told(tmp_path: Path) -> None:
     assert str(found).startswith("entry 51, decide: recorded {'requested': 7777}, decided now {'requested': ")
 
 
-def test_state_is_restored_from_a_young_log_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("header_is_last", [False, True])
+def test_state_is_restored_from_a_young_log_alone(tmp_path: Path, header_is_last: bool) -> None:
+    """Also where its writer was killed between a header and what follows it."""
     pair = recorded(tmp_path, seconds=200)
     last = list(stream(200))[-1]
+    if header_is_last:
+        log = ScalingLog(tmp_path, "org/m", "here")
+        log.before(pair, last.at_s, last.unix_s)
+        log.close()
     known = remembered(tmp_path, "org/m", last.unix_s + 60)
     assert known is not None
     assert (known.unix_s, known.at_s, known.idle_s) == (last.unix_s, last.at_s, 0)

@@ -60,6 +60,21 @@ def test_the_same_again_is_not_written(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_file_that_is_begun_anew_gets_all_that_is_in_force(tmp_path: Path, is_damaged: bool) -> None:
+    path = tmp_path / "cell.sqlite"
+    store = CellStore(path)
+    assert epochs_in(store).write({"demo": 3})
+    kept = epochs_in(store)
+    assert kept.read() == {"demo": 3}
+    for one in tmp_path.glob("cell.sqlite*"):
+        one.write_bytes(b"x" * 9_999) if is_damaged else one.unlink()
+    for _ in range(2):  # damage is noticed by the first
+        kept.write({"demo": 3})
+    store.close()
+    assert read_again(path) == {"demo": 3}
+
+
 def test_without_a_path_it_lasts_as_long_as_its_directory() -> None:
     store = CellStore(None)
     epochs_in(store).write({"demo": 3})
@@ -114,6 +129,20 @@ def test_a_file_that_is_none_is_set_aside(tmp_path: Path, content: bytes, caplog
     assert "is set aside" in caplog.text
 
 
+async def test_a_damaged_page_is_an_error_of_the_disk_for_who_asks(tmp_path: Path) -> None:
+    path = tmp_path / "cell.sqlite"
+    CellStore(path).close()
+    with reader(path) as file:
+        ((page,),) = file.execute("select rootpage from sqlite_master where name = 'kept'")
+    with path.open("r+b") as raw:
+        raw.seek((page - 1) * 4_096)
+        raw.write(b"x" * 4_096)
+    store = CellStore(path)
+    with pytest.raises(OSError, match=r"cell\.sqlite: .*malformed"):
+        await store.ask(lambda file: file.execute("select * from kept").fetchall())
+    store.close()
+
+
 def test_a_row_that_is_none_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = CellStore(tmp_path / "cell.sqlite")
     store.write(lambda file: file.execute("insert into kept values ('epochs', ?)", (b"\x81\xa4demo\xff",)))
@@ -152,18 +181,30 @@ def test_a_full_disk_costs_what_is_not_written_and_nothing_else(tmp_path: Path, 
         assert read_again(path) == {"demo": 99}
 
 
-def test_a_directory_begins_without_room_for_its_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pages", [0, 1, 4])
+@pytest.mark.parametrize("before", [{}, {"demo": 3}])
+def test_a_directory_that_begins_without_room_knows_what_is_there(tmp_path: Path, before: Epochs, pages: int) -> None:
+    """The one before it had ended in order, so that nothing lies beside the file; or there was none."""
     with small_disk(tmp_path / "disk") as disk:
-        disk.fill()
-        store = CellStore(disk.path / "cell.sqlite")
+        path = disk.path / "cell.sqlite"
+        if before:
+            store = CellStore(path)
+            assert epochs_in(store).write(before)
+            store.close()
+            disk.read_only(True)
+            assert read_again(path) == before
+            disk.read_only(False)
+        disk.fill(pages)
+        store = CellStore(path)
         kept = epochs_in(store)
-        assert kept.read() == {}
-        assert not kept.write({"demo": 3})
+        assert kept.read() == before
+        assert not kept.write({"demo": 4})
         disk.free()
-        assert kept.write({"demo": 3})
+        assert kept.read() == before
+        assert kept.write({"demo": 4})
         assert store.health.error is None
         store.close()
-        assert read_again(disk.path / "cell.sqlite") == {"demo": 3}
+        assert read_again(path) == {"demo": 4}
 
 
 WRITER = """

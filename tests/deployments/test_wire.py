@@ -107,7 +107,13 @@ def test_what_is_wrong_is_named(kind: type[Any], fields: dict[str, Any], named: 
         decoder(kind)(msgspec.msgpack.encode(fields))
 
 
-@pytest.mark.parametrize("data", [b"", b"\xc1", msgspec.msgpack.encode(None), encode(TARIFF), b"\x92\xa1\xff\x90"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"", b"\xc1", msgspec.msgpack.encode(None), encode(TARIFF), b"\x92\xa1\xff\x90"),
+        pytest.param(b"\x92\xa1x" + b"\x91" * 200_000, id="nested"),
+    ],
+)
 def test_other_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(WireError):
         FACTS.decode(data)

@@ -113,6 +113,10 @@ def test_nodes_stand_in_private_subnets(state: dict[str, Any]) -> None:
     assert list(resources(state["root_module"], "aws_instance")) == []
 
 
+def test_what_takes_values_has_an_example_of_them() -> None:
+    assert WITH_VALUES == ["global/dns", "regions/eu-central-1", "regions/us-east-1"]
+
+
 @pytest.mark.parametrize("folder", WITH_VALUES)
 def test_the_example_values_name_the_variables(folder: str) -> None:
     declared = set(re.findall(r'^variable "(\w+)"', (TREE / folder / "variables.tf").read_text(), re.MULTILINE))

@@ -82,7 +82,10 @@ class DigestExchange:
         connection."""
         due_s = time.monotonic()
         while True:
-            self._ask()
+            try:
+                self._ask()
+            except Exception:
+                log.exception("no question was asked in this period")
             due_s = max(due_s + self._period_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
 

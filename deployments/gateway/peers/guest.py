@@ -5,7 +5,6 @@ A home that goes away is a client that leaves. Nothing of the wait is sent: home
 admitted is refused with 503, and why; it waits at its home.
 """
 
-import time
 from collections import Counter
 
 from cluster.spec import ClusterSpec, Tenant, TrafficClass
@@ -47,10 +46,10 @@ class GuestConnection(Connection):
         return found
 
     def submitted(self, request: Request, model: str) -> Request:
-        """With what is left of its deadlines, by this cell's clock."""
+        """With what is left of its deadlines, by this cell's clock: home stated it with the head of the request."""
         if model != self.hop.model:
             raise GuestRefusedHere(HopRefusal.SPEC)
-        return self.hop.guest(request, time.monotonic())
+        return self.hop.guest(request, self.flow.ledger.arrived_s)
 
     def admitted(self) -> None:
         self._admitted = True

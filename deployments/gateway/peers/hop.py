@@ -56,6 +56,8 @@ _VALUE = re.compile(r"[\x20-\x7e]{1,1024}")
 _CODES = {one.code: one for one in ErrorCode}
 _DEATHS = {ErrorCode.REPLICA_LOST: 1, ErrorCode.QUERY_OF_DEATH: DEADLY}
 _ERROR_CODE = re.compile(rb'"code": ?"([a-z_]{1,64})"')
+_ANTHROPIC_CODE = re.compile(rb'"message": ?"([a-z_]{1,64}): ')
+"""Anthropic's errors have no code: the message begins with it."""
 _read_facts = decoder(HopFacts)
 
 
@@ -238,7 +240,7 @@ class PeerRelay(AnswerRelay):
 
     def _errors_in(self, events: bytes) -> bytes:
         """They are in the client's form already."""
-        found = _ERROR_CODE.search(events)
+        found = _ERROR_CODE.search(events) or _ANTHROPIC_CODE.search(events)
         code = ErrorCode.ENGINE_ERROR if found is None else _CODES.get(found[1].decode(), ErrorCode.ENGINE_ERROR)
         if self._ledger.error is None:
             self._note_deaths(code)

@@ -8,6 +8,7 @@ goes to the gateway that holds the client: this one, or another one of the cell,
 import asyncio
 import json
 import logging
+import math
 import socket
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
@@ -48,6 +49,8 @@ _OWNER_S = 1.0
 USAGE_PATH = "/raylane/peers/usage"
 OWN_USAGE_PATH = "/raylane/usage"
 """For the cell's own gateways: what a peer's engine counted of a request whose client the asked one holds."""
+_MAX_PROBES, _MAX_IDLE_S = 127, 32_767
+"""Linux allows no more (MAX_TCP_KEEPCNT, MAX_TCP_KEEPIDLE)."""
 _RELAYED: Mapping[str, Endpoint] = {one.path: one for one in ENDPOINTS if one.leased}
 
 PeerHandler = Callable[[str, Any], Awaitable[Any]]
@@ -240,10 +243,12 @@ def _watch(send: Send, silent_s: float) -> None:
     transport = getattr(getattr(send, "__self__", None), "transport", None)
     connection = None if transport is None else transport.get_extra_info("socket")
     if connection is not None:
+        half_s = max(1, round(silent_s / 2))
+        every_s = math.ceil(half_s / _MAX_PROBES)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, max(1, round(silent_s / 2)))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, max(1, round(silent_s / 2)))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, min(half_s, _MAX_IDLE_S))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, every_s)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, half_s // every_s)
 
 
 def _ledger_of(service: Service, facts: HopFacts, scope: Scope) -> Ledger:

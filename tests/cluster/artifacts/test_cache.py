@@ -26,13 +26,16 @@ time.sleep(60)
 """
 
 
-def put(cache: ModelCache, name: str, size: int = 100 * KIB, used_at: float | None = None) -> Held:
+def put(
+    cache: ModelCache, name: str, size: int = 100 * KIB, used_at: float | None = None, source: str | None = None
+) -> Held:
     """Publishes an entry of one file."""
+    source = source or f"s3://b/{name}"
     with cache.downloading(name) as partial:
-        cache.make_room(name, f"s3://b/{name}", size)
+        cache.make_room(name, source, size)
         (partial / "files" / "weights").write_bytes(b"x" * size)
         file = CachedFile(name="weights", size=size, tag="t", crc64nvme=0, checked_by="nothing")
-        held = cache.publish(name, Manifest(source=f"s3://b/{name}", version="1", files=(file,), boot_id=None))
+        held = cache.publish(name, Manifest(source=source, version="1", files=(file,), boot_id=None))
     if used_at is not None:
         os.utime(held.entry / "lease", (used_at, used_at))
     return held
@@ -176,6 +179,17 @@ def test_an_entry_with_a_manifest_that_cannot_be_read_may_go(tmp_path: Path) -> 
     assert cache.list()[0].source == "unreadable"
     put(cache, "b").release()
     assert names(cache) == {"b"}
+
+
+def test_the_newest_of_a_source_is_its_entry_used_last(tmp_path: Path) -> None:
+    cache = ModelCache(tmp_path)
+    for name, source, used_at in (("old", "s3://b/m", 10.0), ("new", "s3://b/m", 20.0), ("other", "s3://b/n", 30.0)):
+        put(cache, name, used_at=used_at, source=source).release()
+    found = cache.newest("s3://b/m")
+    assert found is not None
+    assert found.entry.name == "new"
+    found.release()
+    assert cache.newest("s3://b/none") is None
 
 
 def test_an_entry_without_its_lease_file_can_be_used_and_removed(tmp_path: Path) -> None:

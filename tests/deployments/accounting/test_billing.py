@@ -163,14 +163,11 @@ def test_nobody_pays_for_what_was_cut_and_two_words_on_it_count_once() -> None:
     assert line.key.tenant == ""
 
 
-def test_an_end_that_was_none_is_none() -> None:
-    facts = [
-        *SERVING,
-        ReplicaGone(BEGIN + 10 * NS, "r"),
-        ReplicasAlive(BEGIN + 90 * NS, ("r",)),
-    ]
-    bill = billed(facts)
-    assert shares(bill) == {TimeShare.UNATTRIBUTED: 90 * NS}
+def test_an_end_is_none_where_a_beginning_follows_and_not_where_a_clock_was_ahead_for_a_moment() -> None:
+    facts = [*SERVING, ReplicasAlive(BEGIN + 90 * NS, ("r",)), ReplicaGone(BEGIN + 10 * NS, "r")]
+    assert shares(billed(facts)) == {TimeShare.UNATTRIBUTED: 10 * NS}
+    again = ReplicaBegun(BEGIN + 20 * NS, "r", "m")
+    assert shares(billed([*facts, again])) == {TimeShare.UNATTRIBUTED: 90 * NS}
 
 
 def test_a_price_counts_for_replicas_that_begin_under_it() -> None:

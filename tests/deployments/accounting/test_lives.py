@@ -18,11 +18,7 @@ def test_a_life_from_start_to_end() -> None:
     assert lives.alive(12) == ReplicasAlive(12, ("r",))
     assert lives.gone("r", 13) == [ReplicaGone(13, "r")]
     assert lives.gone("r", 14) == []
-    assert lives.carried() == []
-
-
-def test_one_that_serves_and_was_not_known_begins_then() -> None:
-    assert ReplicaLives().serving("r", "m", "default", 9) == [ReplicaBegun(9, "r", "m"), ReplicaReady(9, "r")]
+    assert lives.carried(14) == []
 
 
 def test_only_an_earlier_beginning_is_news() -> None:
@@ -41,20 +37,10 @@ def test_starts_that_were_stopped_have_ended() -> None:
     assert lives.stopped({"a"}, 9) == [ReplicaGone(9, "b")]
 
 
-def test_another_directory_goes_on_with_what_the_last_one_knew() -> None:
-    lives = ReplicaLives()
-    lives.priced([TARIFF])
-    lives.starting("a", "m", "default", 5)
-    lives.serving("b", "m", "default", 6)
-    again = ReplicaLives(lives.carried())
-    assert again.carried() == lives.carried()
-    assert again.serving("a", "m", "default", 9) == [ReplicaReady(9, "a")]
-
-
 def test_the_same_price_again_is_no_news() -> None:
     lives = ReplicaLives()
     assert lives.priced([TARIFF]) == [TARIFF]
     assert lives.priced([replace(TARIFF, at_ns=9)]) == []
     dearer = replace(TARIFF, at_ns=10, usd_per_hour=Fraction(4))
     assert lives.priced([dearer]) == [dearer]
-    assert lives.carried() == [dearer]
+    assert lives.carried(0) == [dearer]

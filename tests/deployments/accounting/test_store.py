@@ -11,6 +11,7 @@ from deployments.accounting.facts import (
     NS,
     AttemptUsage,
     Count,
+    ExternalUsage,
     Fact,
     ReplicaBegun,
     ReplicaReady,
@@ -58,6 +59,8 @@ def settle(bills: BillStore, hour: int) -> None:
     hour_ns = BEGIN + hour * HOUR_NS
     bills.close_hour(hour_ns)
     bills.settle(hour_ns, bills.computed(hour_ns), FIRST)
+    while bills.forget(hour_ns):
+        pass
 
 
 def bill_until(bills: BillStore, until_s: float, since_s: float | None = None) -> Bill:
@@ -102,6 +105,21 @@ def test_lines_are_summed_up_over_what_is_not_asked_for(bills: BillStore, by: tu
     assert len(short.lines) <= len(whole.lines)
 
 
+@pytest.mark.parametrize("ahead_s", [0.3, 4_000.0, 90_000.0])
+def test_what_ends_by_another_clock_after_the_hour_of_its_report_counts_once(bills: BillStore, ahead_s: float) -> None:
+    """A gateway's clock is ahead of the directory's."""
+    end_s = 3_600 + ahead_s
+    spent = ExternalUsage(BEGIN + ns(end_s), "2", "m", "a", "chat", "here", False, 7, 5, 30, 20)
+    write(bills, 3_599.8, usage("1", end_s - 4, end_s), spent, *alive(3_599.8))
+    for hour in range(4):
+        write(bills, 3_600 * hour + 3_700, *alive(3_600 * hour + 3_700))
+        settle(bills, hour)
+        bill = bill_until(bills, 200_000)
+        assert sum(line.amounts.requests for line in bill.lines) == 2
+        assert sum(line.amounts.external_in + line.amounts.external_out for line in bill.lines) == 50
+    assert sum(line.amounts.late for line in bill.lines) == (2 if ahead_s > 3_600 else 0)
+
+
 def test_hours_without_a_directory_are_billed_once_it_is_back(bills: BillStore) -> None:
     """Replicas ran on for three hours; nobody wrote anything."""
     write(bills, 10, *alive(20))
@@ -120,6 +138,8 @@ def test_what_is_no_fact_is_counted_and_costs_nothing_else(bills: BillStore) -> 
     bills.store.write(lambda file: file.execute("update facts set body = x'c1' where kind = 'Watched'"))
     bill = bill_until(bills, 20)
     assert (bill.unread, usd(bill)) == (1, Fraction(20, 3_600) * PRICE)
+    settle(bills, 0)
+    assert bills.store.health.lost_lines == 2, "a settled hour does not tell of it any more"
 
 
 def test_facts_have_a_limit_by_the_hour(bills: BillStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,6 +150,25 @@ def test_facts_have_a_limit_by_the_hour(bills: BillStore, monkeypatch: pytest.Mo
     assert bills.store.health.lost_lines == 100 + len(FIRST) - 20
     write(bills, 3_700, usage("next", 3_690, 3_699))
     assert bills.store.health.error is None
+
+
+def test_the_facts_of_a_settled_hour_go_a_few_at_a_time_and_count_no_more(
+    bills: BillStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the directory ends meanwhile: the next one deletes the rest."""
+    monkeypatch.setattr("deployments.accounting.store.FORGOTTEN_AT_ONCE", 7)
+    write(bills, 10, *(usage(str(number), 5, 9) for number in range(10)), ReplicaBegun(BEGIN, "s", "m"))
+    write(bills, 3_650, *alive(3_650))
+    bills.close_hour(BEGIN)
+    bills.settle(BEGIN, bills.computed(BEGIN), FIRST)
+    settled, left = bill_until(bills, 3_700), []
+    while bills.due(BEGIN + HOUR_NS + ns(SETTLE_S)) == [BEGIN]:
+        assert bill_until(bills, 3_700) == settled
+        assert bills.known() == [alive(3_650)[0], *FIRST], "what ended is not carried, nor comes back"
+        left += bills.store.rows("select count(*) from facts where hour_ns = ?", BEGIN)
+        bills.forget(BEGIN)
+    assert left == [(14,), (7,)]
+    assert bill_until(bills, 3_700) == settled
 
 
 @pytest.mark.parametrize("limit", ["MAX_HOURS", "MAX_LINES"])
@@ -158,6 +197,9 @@ def test_the_price_of_work_is_that_of_the_cost_file_as_it_was(bills: BillStore, 
     cost = CostModel(line(0.02, 1e-5), line(0.0, 1e-5), plain_attention(2e-8, 1e-10))
     write_cost_file(given, cost_file("m", "an imagined GPU", "roofline", EngineModelLimits(8, 512, 60_000), cost))
     name = bills.keep_costs(str(given))
+    for one in tmp_path.glob("cell.sqlite*"):
+        one.unlink()
+    assert bills.keep_costs(str(given)) == name
     given.unlink()
     assert bills.keep_costs(str(given)) == name
     assert bills.keep_costs(str(tmp_path / "none.json")) == ""

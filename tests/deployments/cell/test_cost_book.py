@@ -22,6 +22,7 @@ from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
 from deployments.starts.start import StartReport
 from deployments.store import FILE_NAME, CellStore
+from tests.small_disk import small_disk
 
 TARIFFS = [
     Tariff(1, "m", group, "here", "gpus", 1, Fraction(price), "", 2_048, 4.0)
@@ -85,15 +86,6 @@ async def test_an_end_ends_the_bill(tmp_path: Path) -> None:
     assert 9.5 < total_s < 10.5
 
 
-async def test_one_that_registers_again_had_not_ended(tmp_path: Path) -> None:
-    directory = Directory("secret", run_dir=str(tmp_path))
-    await directory.started(report("a", "m", 30.0))
-    await directory.ended(Ended(MemberKind.REPLICA, "a", time.time() - 20.0, DepartureCause.UNRESPONSIVE, "m"))
-    await directory.register(facts("a"))
-    await deliver(directory)
-    assert 29.9 < sum(seconds(bill(tmp_path), "default").values()) < 31
-
-
 async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
     """A replica that starts, and does not tell the new one of it at once, has not ended."""
     first = Directory("secret", run_dir=str(tmp_path))
@@ -104,7 +96,7 @@ async def test_another_directory_goes_on_where_the_last_one_was(tmp_path: Path) 
     await first.costs._settling
     first.store.close()
     second = Directory("secret", run_dir=str(tmp_path))
-    assert second.costs.lives.carried() == first.costs.lives.carried()
+    assert second.costs.lives.carried(0) == first.costs.lives.carried(0)
     assert await second.cost_facts([FACTS.encode(usage("b", time.time_ns()))], TARIFFS)
     await second.starting(report("a", "m", 30.1))
     await deliver(second)
@@ -133,6 +125,22 @@ async def test_hours_that_are_over_are_settled_once(tmp_path: Path) -> None:
     await deliver(directory)
     await directory.costs._settling
     assert await directory.cost_totals() == totals
+
+
+async def test_of_hours_with_a_full_disk_the_last_word_of_who_lived_is_kept(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        directory = Directory("secret", run_dir=str(disk.path))
+        await deliver(directory)
+        await directory.register(facts("a"))
+        disk.fill()
+        for _ in range(300):
+            directory.costs._turned_s = -1e9
+            await directory.cost_facts([], TARIFFS)
+        disk.free()
+        await deliver(directory)
+        (count,) = directory.store.rows("select count(*) from facts where kind = 'ReplicasAlive'")
+        assert count[0] < 100, "those that had room before it was full, and the last"
+        directory.store.close()
 
 
 async def test_without_a_run_directory_a_bill_lasts_as_long_as_its_directory() -> None:

@@ -40,10 +40,25 @@ def test_a_model_goes_to_the_gateway_that_owns_the_fewest_of_those_that_can() ->
 
 def test_one_that_is_unresponsive_for_just_so_long_still_lives() -> None:
     owners = registered("g1")
-    owners.assign(1.0 + UNRESPONSIVE_AFTER_S)
+    for now in (3.0, 5.0, 1.0 + UNRESPONSIVE_AFTER_S):
+        owners.assign(now)
     assert (owners.gateways, owners.lost) == ({"g1": "http://g1"}, ())
     owners.assign(1.0 + UNRESPONSIVE_AFTER_S + 0.1)
     assert (owners.gateways, owners.lost, owners.owned) == ({}, ("g1",), {})
+
+
+def test_a_directory_that_stood_still_gives_up_nobody_who_speaks_soon_after() -> None:
+    """Nor while a replica is all that it hears from."""
+    owners = registered("g1", "g2")
+    owned = dict(owners.owned)
+    owners.assign(60.0)
+    owners.register("g2", "http://g2", MODELS, {}, 61.0)
+    owners.register("g1", "http://g1", MODELS, {}, 62.0)
+    assert (owners.owned, owners.lost) == (owned, ())
+    for now in (64.0, 66.0, 68.0):
+        owners.saw({}, now)
+    owners.assign(68.1)
+    assert owners.lost == ("g1", "g2")
 
 
 def test_the_lost_are_told_apart_from_those_that_left_and_are_forgotten_when_they_return() -> None:

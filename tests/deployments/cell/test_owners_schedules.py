@@ -107,7 +107,7 @@ class OwnersMachine(RuleBasedStateMachine):
 
     @rule(model=ONE_MODEL)
     def a_replica_registers(self, model: str) -> None:
-        self.owners.saw({model: self.engine[model]})
+        self.owners.saw({model: self.engine[model]}, self.now)
         self.changed({model: self.engine[model]})
 
     @rule(gateway=ONE_GATEWAY)
@@ -124,11 +124,12 @@ class OwnersMachine(RuleBasedStateMachine):
         assert gateway not in {owner.gateway_id for owner in self.owners.owned.values()}
         self.changed()
 
-    @rule(passed=st.floats(0, 8))
-    def time_passes(self, passed: float) -> None:
-        self.now += passed
-        self.owners.assign(self.now)
-        self.changed()
+    @rule(passed=st.floats(0, 2), times=st.integers(1, 4))
+    def time_passes(self, passed: float, times: int) -> None:
+        for _ in range(times):
+            self.now += passed
+            self.owners.assign(self.now)
+            self.changed()
 
     @rule()
     def the_directory_restarts(self) -> None:

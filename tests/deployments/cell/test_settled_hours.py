@@ -14,6 +14,7 @@ import pytest
 from deployments.accounting.bill import HOUR_NS, Bill, BillLine, TimeShare
 from deployments.accounting.facts import FACTS, NS, AttemptUsage, Count, Tariff, Watched
 from deployments.accounting.store import read_bill
+from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.directory import Directory
 from deployments.protocol import ReplicaFacts
 from deployments.starts.phases import Phase
@@ -212,18 +213,41 @@ async def test_a_new_price_and_a_clock_that_goes_back(tmp_path: Path, monkeypatc
     assert {line.key.usd_per_hour for line in cell.bill().lines} == {2}
 
 
-async def test_a_replica_that_ended_with_its_directory_is_paid_for_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody is left to tell of its end: it never speaks to the next directory. Nor does one that had begun to
-    start."""
+@pytest.mark.parametrize("ends", ["stopped", "stopped before a restart", "with its directory"])
+async def test_a_replica_is_paid_for_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: str) -> None:
+    """Before the hour before is settled. If it ends with its directory, nobody is left to tell of it: it never speaks
+    to the next one. Nor does one that had begun to start."""
     cell = Cell(tmp_path, monkeypatch)
-    await cell.at(0, replicas=("r", "s"))
-    await cell.directory.starting(StartReport("t", "m", "n", Phase.LOAD, 0.0, {}))
-    await cell.at(0.5, replicas=("r", "s"))
+    for hour in (0, 0.5, 1, 1.2):
+        await cell.at(hour, replicas=("r", "s"))
+    if ends == "with its directory":
+        await cell.directory.starting(StartReport("t", "m", "n", Phase.LOAD, 0.0, {}))
+    else:
+        await cell.directory.ended(Ended(MemberKind.REPLICA, "s", time.time(), DepartureCause.STOPPED, "m"))
+    if ends != "stopped":
+        cell.restart()
+    await cell.at(1.25)
+    cell.directory.costs.lives.forget_unheard()
+    for hour in (1.4, 2.4):
+        await cell.at(hour)
     cell.restart()
-    for hour in (0.6, 1, 2, 2.5):
-        await cell.at(hour, replicas=("r",))
+    await cell.at(3.4)
     bill = cell.bill()
-    assert [usd(of_hours(bill, hour)) for hour in range(3)] == [4, 2, 1]
-    assert sum(line.amounts.ns for line in bill.lines if line.key.share is TimeShare.STARTING) == HOUR_NS // 2
+    assert [usd(of_hours(bill, hour)) for hour in range(3)] == [4, Fraction("2.4"), 2]
+    assert {line.key.region for line in bill.lines} == {"here"}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_a_replica_that_is_given_up_and_comes_back_had_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarts: bool
+) -> None:
+    cell = Cell(tmp_path, monkeypatch)
+    for hour in (0, 0.5, 1.1):
+        await cell.at(hour)
+    await cell.directory.ended(Ended(MemberKind.REPLICA, "r", time.time(), DepartureCause.UNRESPONSIVE, "m"))
+    for hour in (1.2, 1.4, 2, 2.4):
+        await cell.at(hour)
+        if restarts:
+            cell.restart()
+    lines = of_hours(cell.bill(), 1)
+    assert (usd(lines), {line.key.share for line in lines}) == (2, {TimeShare.IDLE, TimeShare.UNATTRIBUTED})

@@ -31,7 +31,7 @@ ACT = st.one_of(
 
 @given(st.lists(ACT, max_size=200))
 def test_reserved_and_spent_is_never_above_the_budget(acts: list[tuple[str, int, str, int]]) -> None:
-    spending, day = Spending(), 20_000
+    spending, day, latest = Spending(), 20_000, 20_000
     granted: dict[str, tuple[int, str, int]] = {}
     """By attempt: the day for which it was granted, the tenant, and the most that it may cost."""
     cost: defaultdict[tuple[int, str], int] = defaultdict(int)
@@ -54,13 +54,23 @@ def test_reserved_and_spent_is_never_above_the_budget(acts: list[tuple[str, int,
                 cost[of_day, whose] -= most - took
                 assert spending.settle(attempt, took) == spending, "a fact that comes twice counts once"
         elif act == "day":
-            day = max(20_000, day + number)
+            day = max(latest - 1, day + number)
+            latest = max(latest, day)
         elif act == "restart":
             spending = decoder(Spending)(encode(spending))
         for (_, whose), sum_of_day in cost.items():
             assert sum_of_day <= BUDGET[whose]
         for whose, budget in BUDGET.items():
             assert spending.taken(whose) <= budget
+
+
+def test_a_clock_that_was_a_year_ahead_once_does_not_block_the_year() -> None:
+    full = Spending().reserve("q1", Reservation("a", 100), 100, 20_365)
+    assert full is not None
+    assert full.reserve("q2", Reservation("a", 1), 100, 20_364) is None
+    today = full.reserve("q2", Reservation("a", 60), 100, 20_000)
+    assert today is not None
+    assert (today.day, today.taken("a")) == (20_000, 60)
 
 
 def usage(attempt_id: str, pico_usd: int) -> bytes:
@@ -84,6 +94,15 @@ async def test_a_fact_of_the_bill_settles_a_reservation(tmp_path: Path) -> None:
     assert (line.amounts.requests, line.amounts.prompt_tokens, line.amounts.external_in) == (1, 7, 25)
     assert line.usd * 10**12 == 25
     again.store.close()
+
+
+async def test_a_fact_that_is_none_keeps_its_reservation_and_no_other_fact_from_the_bill() -> None:
+    directory = Directory("secret")
+    for name in ("q1", "q2"):
+        assert await directory.reserve(name, Reservation("a", 30), 100)
+    assert await directory.cost_facts([usage("q1", -1), usage("q2", 25)], []), "else it would come again for ever"
+    assert directory.costs.spending.taken("a") == 30 + 25
+    assert directory.store.health.lost_lines == 1
 
 
 RESERVING = """

@@ -1,4 +1,4 @@
-"""The table of known killers: whom it refuses on which engine."""
+"""The table of known killers: whom it refuses on which engine, and what a client reads."""
 
 import dataclasses
 
@@ -25,3 +25,11 @@ def test_prompt_logprobs_beside_an_adapter_of_the_output_layer_kill_vllm_0_32_on
     asked: RequestTraits, engine: EngineBuild, kills: bool
 ) -> None:
     assert (killer_of(asked, engine) is not None) == kills
+
+
+def test_a_client_reads_what_is_at_fault_and_what_is_allowed() -> None:
+    killer = killer_of(RequestTraits(prompt_logprobs=True), CPU)
+    assert killer is not None
+    told = killer.reported(CPU)
+    assert told.startswith("prompt_logprobs: vLLM 0.32.0 on cpu ")
+    assert f"{killer.reason}; allowed: {killer.allowed}" in told

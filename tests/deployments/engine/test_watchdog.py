@@ -55,6 +55,13 @@ def test_an_engine_that_steps_in_time_is_never_called_stuck(history: list[tuple[
         assert watchdog.check(now, unfinished, last_step, dead=False) is EngineVerdict.HEALTHY
 
 
+@given(ticks)
+def test_work_that_comes_and_goes_counts_anew(gaps: list[float]) -> None:
+    watchdog = Watchdog(STALL_S, COMPILE_S)
+    for number, now in enumerate(accumulate(gaps)):
+        assert watchdog.check(now, number % 2, 0.0, dead=False) is EngineVerdict.HEALTHY
+
+
 @given(st.lists(st.tuples(st.floats(0.01, 1.0), st.booleans()), min_size=1, max_size=150))
 def test_time_in_a_compiler_does_not_count_up_to_its_bound(history: list[tuple[float, bool]]) -> None:
     watchdog = Watchdog(STALL_S, COMPILE_S)

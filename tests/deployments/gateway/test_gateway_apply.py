@@ -13,7 +13,7 @@ from cluster.spec import ClusterSpec
 from deployments.cell.directory import Directory
 from deployments.gateway.entrance import digest_of
 from deployments.telemetry.verdicts import RequestVerdict
-from tests.deployments.gateway.fake_engine import waiting
+from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, MakeRig, Rig, until
 
 
@@ -72,6 +72,16 @@ async def test_what_needs_a_restart_or_is_wrong_changes_nothing(rig: Rig) -> Non
     assert (await put(rig, b"{"))[0] == 400
     assert (await put(rig, changed(rig), secret="wrong"))[0] == 401
     assert rig.service.spec == before
+
+
+async def test_a_spec_that_cannot_be_read_changes_nothing_and_the_rest_is_followed(rig: Rig) -> None:
+    """A newer gateway of the cell has applied a key that this version does not know."""
+    before = rig.service.spec
+    await rig.directory.apply(json.dumps(changed(rig, a_key_of_later=1)))
+    await rig.add(FakeEngine())
+    assert (len(rig.dispatcher.replicas.ready), rig.service.spec) == (2, before)
+    assert (await put(rig, changed(rig, scheduling={"promoted_share": 0.5})))[0] == 200
+    assert rig.owner.scheduler.lanes.policy.promoted_share == 0.5
 
 
 async def test_a_request_is_explained(rig: Rig) -> None:

@@ -99,6 +99,21 @@ async def test_no_request_waits_for_a_shadow(make_rig: MakeRig, monkeypatch: pyt
     assert 'raylane_cache_shadow_hits_total{model="demo"} 1.0' in await rig.page("/metrics")
 
 
+async def test_a_look_up_outlives_a_cache_that_is_turned_off(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(semantic, "_EMBED_S", 20.0)
+    rig, held = await rig_of(make_rig, threshold=0.9, serve=True), asyncio.Event()
+    await ask(rig, FIRST, PATH, authorization="Bearer a")
+    rig.engines[0].behave = waiting(held, encode)
+    again = asyncio.create_task(ask(rig, ALIKE, PATH, authorization="Bearer a"))
+    await until(lambda: rig.engines[0].open)
+    spec = rig.service.spec
+    rig.service.configure(spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"cache": None})}))
+    held.set()
+    assert (await again)[0] == "alike"
+
+
 async def test_what_is_alike_is_answered_where_it_may(make_rig: MakeRig) -> None:
     rig = await rig_of(make_rig, threshold=0.9, serve=True)
     first = await ask(rig, FIRST, PATH, authorization="Bearer a")

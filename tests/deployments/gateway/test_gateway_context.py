@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from deployments.gateway.entrance import digest_of
+from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import Behaviour, good, whole
 from tests.deployments.gateway.rig import MakeRig, Rig, openai_error
 from tests.deployments.gateway.test_gateway_simulated import simulated
@@ -123,6 +124,15 @@ async def test_where_no_replica_can_count_the_estimate_decides(rig: Rig) -> None
         assert answer.status == 200
         assert "turns=" in answer.headers["x-raylane-dropped"]
     assert 0 < tokens_of(json.loads(rig.engines[0].seen[-1].body)) < 1_024
+
+
+async def test_no_replica_counts_what_this_cell_may_not_serve(rig: Rig) -> None:
+    spec = rig.service.spec
+    lax = spec.classes[1].model_copy(update={"residency": ("there",)})
+    rig.service.configure(spec.model_copy(update={"classes": (spec.classes[0], lax)}))
+    await rig.ask(LONG, CHATS, headers=LAX)
+    assert "/tokenize" not in {one.path for one in rig.engines[0].seen}
+    assert (await rig.last()).decisions[0].verdict is RequestVerdict.DROPPED_TURNS
 
 
 async def test_a_responses_client_decides_by_truncation(rig: Rig) -> None:

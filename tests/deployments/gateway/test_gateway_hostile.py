@@ -114,11 +114,19 @@ def test_long_prompts_pass() -> None:
 @pytest.mark.whole
 @pytest.mark.parametrize("unit", ["a", "中", "😀", "\n", '"', "\\"])
 @pytest.mark.parametrize("ascii_only", [True, False])
-def test_very_long_texts_are_estimated_from_their_beginning(unit: str, ascii_only: bool) -> None:
-    for shift in range(13):  # the beginning may end anywhere within a character
-        text = "a" * shift + unit * (1_200_000 // len(json.dumps(unit, ensure_ascii=ascii_only).encode()))
+def test_very_long_texts_are_counted_to_the_character(unit: str, ascii_only: bool) -> None:
+    unit_bytes = len(json.dumps(unit, ensure_ascii=ascii_only).encode()) - 2
+    for shift in range(13):  # a part may end anywhere within a character
+        text = "a" * shift + unit * (1_200_000 // unit_bytes) + "and another text"
         body = json.dumps({"model": "m", "prompt": text}, ensure_ascii=ascii_only).encode()
-        assert read_inquiry(BodyKind.COMPLETION, body).prompt_chars == pytest.approx(len(text), rel=1e-3)
+        assert read_inquiry(BodyKind.COMPLETION, body).prompt_chars == len(text)
+
+
+def test_how_a_long_text_begins_says_nothing_of_the_rest() -> None:
+    """Escaped surrogates have twelve bytes a character: the four MB behind them counted for a tenth of themselves."""
+    parts = [{"type": "text", "text": text} for text in ("😀" * 75_000, "word " * 800_000)]
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": parts}]}).encode()
+    assert read_inquiry(BodyKind.CHAT, body).prompt_chars == len("user") + 75_000 + 4_000_000
 
 
 def test_what_is_no_whole_chunk_of_ids_is_looked_at_once() -> None:
@@ -155,6 +163,9 @@ def test_the_bounds_are_named() -> None:
     assert f"allowed: at most {MAX_MESSAGES}" in refusal(BodyKind.CHAT, chat).message
     parts = b'{"model":"m","messages":[{"content":[%s{}]}]}' % (b"{}," * MAX_MESSAGES)
     assert f"allowed: at most {MAX_MESSAGES}" in refusal(BodyKind.CHAT, parts).message
+    system = b'{"model":"m","max_tokens":1,"messages":[{}],"system":[%s{}]}' % (b"{}," * MAX_MESSAGES)
+    for kind in (BodyKind.MESSAGES, BodyKind.COUNT):
+        assert f"allowed: at most {MAX_MESSAGES}" in refusal(kind, system).message
 
 
 def test_of_two_equal_fields_the_last_counts() -> None:

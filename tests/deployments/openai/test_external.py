@@ -97,3 +97,5 @@ def test_usage_is_asked_for_and_found() -> None:
     assert usage_in(b'data: {"choices":[{}],"usage":null}\n\n') == (None, False)
     assert usage_in(b"data: [DONE]\n\n") == (None, False)
     assert usage_in(b"<html>") == (None, False)
+    for tokens in (-1, 1 << 30, 1 << 70, 1.5):  # what no bill could have
+        assert usage_in(json.dumps({"usage": {"prompt_tokens": 5, "completion_tokens": tokens}}).encode())[0] is None

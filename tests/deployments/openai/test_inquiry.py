@@ -82,6 +82,14 @@ def test_what_is_read_of_completions() -> None:
     )
 
 
+@given(st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.booleans()), min_size=1))
+def test_of_several_texts_the_one_of_most_characters_counts(texts: list[tuple[str, bool]]) -> None:
+    """However many bytes each has in the body."""
+    written = ",".join(json.dumps(text, ensure_ascii=escaped) for text, escaped in texts)
+    inquiry = read(BodyKind.COMPLETION, f'{{"model":"demo","prompt":[{written}]}}'.encode())
+    assert (inquiry.prompt_chars, inquiry.sequences) == (max(len(text) for text, _ in texts), len(texts))
+
+
 def test_what_is_read_of_chats() -> None:
     parts = [{"type": "text", "text": "abc"}, {"type": "image_url", "image_url": {"url": "data:" + "x" * 1_000}}]
     chat = {

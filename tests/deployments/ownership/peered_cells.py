@@ -29,7 +29,8 @@ PREFILL_PER_S = 5_000.0
 SEATS = 4
 ROUND_TRIP_S = 0.08
 SILENCE_S = 1.5
-"""A connection on which something was lost is closed by both sides after so long."""
+"""A connection on which something was lost is closed by the side that sent it after so long."""
+BETWEEN_BYTES_S = 6.0
 
 
 @dataclass(eq=False)
@@ -60,9 +61,9 @@ class Link:
         self.closed = False
 
     def say(self, what: str, value: Any = None) -> None:
-        """The peer speaks. A link that is cut swallows it, and breaks."""
+        """The peer speaks. A link that is cut swallows it, and the peer gives up."""
         if self._world.is_cut(self._ends):
-            self._world.after(SILENCE_S, self.close)
+            self._world.after(SILENCE_S, self._break)
         elif not self.closed:
             self._last_s = max(self._last_s + 1e-6, self._world.now + self._world.delay())
             self._world.loop.call_at(self._last_s, self._arrive, what, value)
@@ -70,6 +71,15 @@ class Link:
     def _arrive(self, what: str, value: Any) -> None:
         if not self.closed:
             self.to_home.put_nowait((what, value))
+
+    def _break(self) -> None:
+        """Home hears of it once the link is whole again."""
+        if not self._world.is_cut(self._ends):
+            self.close()
+        elif not self.closed:
+            if self.guest is not None:
+                self.guest.cancel()
+            self._world.after(SILENCE_S, self._break)
 
     def close(self) -> None:
         """Either end closes it: the guest's client is gone, and home hears nothing more."""
@@ -114,7 +124,8 @@ class Relay:
         """What comes from the peer, to the end; why it ended otherwise."""
         while True:
             try:
-                async with asyncio.timeout(None if self.taken else self.peer_lease.answer_s):
+                patience_s = BETWEEN_BYTES_S if self.answering else None if self.taken else self.peer_lease.answer_s
+                async with asyncio.timeout(patience_s):
                     what, value = await self.link.to_home.get()
             except TimeoutError:
                 return HopRefusal.UNREACHABLE
@@ -159,6 +170,8 @@ class Cell:
         self.made = 0
         self.lost: dict[str, asyncio.Event] = {}
         self.engine_ids: set[str] = set()
+        self.falls_at_guest = False
+        """The next guest that runs here takes all replicas with it, and the next replica comes too late for all."""
         self.change_owner()
         for _ in range(replicas):
             self.add_replica()
@@ -187,6 +200,7 @@ class Cell:
         name = f"{self.name}{self.made}"
         self.lost[name] = asyncio.Event()
         facts = ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, SEATS, 2_048, 65_536)
+        self.dispatcher.expect_replica(None)
         self.dispatcher.replica_up(facts)
 
     def lose_replica(self) -> None:
@@ -197,6 +211,12 @@ class Cell:
                 self.running = {key: one for key, one in self.running.items() if one[0].replica_id != name}
                 self.dispatcher.replica_lost(name)
                 return
+
+    def lose_all(self) -> None:
+        self.falls_at_guest = False
+        self.dispatcher.expect_replica(self.world.now + 600.0)
+        for _ in range(self.made):
+            self.lose_replica()
 
     async def client(self, ask: Ask) -> None:
         """One client's request to its end."""
@@ -245,6 +265,8 @@ class Cell:
             while True:
                 placement = await self.dispatcher.placement(guest)
                 assert isinstance(placement, Placement), "a guest goes no further"
+                if self.falls_at_guest:
+                    self.world.after(0.0, self.lose_all)
                 outcome = await self._run(placement.lease, lambda: link.say("byte"))
                 if outcome == "answered":
                     link.say("end")

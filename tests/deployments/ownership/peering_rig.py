@@ -37,6 +37,8 @@ class Gateway:
         self.leases: dict[str, PeerLease] = {}
         """Of requests that were handed over, the last one."""
         self.placements: list[Placement] = []
+        self.left: dict[str, LaneOwner] = {}
+        """Requests whose clients have just left, and the owner that is to hear of it."""
 
     def admitted(self, request_id: str, admission: Admission) -> None:
         self.heard.append(("admitted", request_id, admission.kind.value, admission.cause))
@@ -58,6 +60,8 @@ class Gateway:
         assert crossed(messages.PlacedAtPeer(peer_lease)) == [messages.PlacedAtPeer(peer_lease)]
         self.leases[peer_lease.hop.request_id] = peer_lease
         self.heard.append(("handed over", peer_lease.hop.request_id, peer_lease.peer))
+        if (owner := self.left.get(peer_lease.hop.request_id)) is not None:
+            owner.release(peer_lease.lease.attempt_id, Ending.CANCELLED)
 
     def recalled(self, attempt_id: str) -> None:
         self.heard.append(("recalled", attempt_id))
@@ -69,6 +73,10 @@ class Gateway:
         """What it was told since it was last asked."""
         heard, self.heard = self.heard, []
         return heard
+
+
+def make_facts(name: str = "r1", seats: int = 1) -> ReplicaFacts:
+    return ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, seats, 2_048, 65_536)
 
 
 class PeeredOwner:
@@ -89,7 +97,7 @@ class PeeredOwner:
 
     def replica(self, seats: int = 1, name: str = "r1") -> None:
         """A replica is ready."""
-        facts = ReplicaFacts(name, MODEL, f"http://{name}", 1, "n", "generate", 10_000, seats, 2_048, 65_536)
+        facts = make_facts(name, seats)
         self.owner.replicas.up(facts)
         self.owner.replica_up(facts)
 

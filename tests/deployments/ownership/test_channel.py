@@ -217,6 +217,16 @@ async def test_a_request_that_is_rejected_after_all(ends: Ends) -> None:
     assert rejected.value.admission.cause is RejectCause.STARTING
 
 
+async def test_a_request_may_run_again_under_its_id(ends: Ends) -> None:
+    """No other model had room for what was rejected here."""
+    placement = await ends.placed()
+    ends.dispatcher.release(placement.lease, Ending.CANCELLED)
+    ends.crosses()
+    again = await ends.placed()
+    assert again.lease.attempt_id == "q-2"
+    ends.dispatcher.release(again.lease, Ending.FINISHED)
+
+
 async def test_a_request_whose_answer_is_kept_is_only_counted(ends: Ends) -> None:
     ends.owner.configure(SchedulingPolicy(tenants={"a": TenantPolicy(requests_per_minute=1)}), Binding())
     causes = []

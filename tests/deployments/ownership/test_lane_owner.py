@@ -16,6 +16,15 @@ from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts
 from tests.deployments.ownership.replayed_log import ReplayedLog
 
 
+async def test_an_id_that_one_gateway_holds_is_taken_from_no_other(owner: LaneOwner, submitter: Submitter) -> None:
+    other = Submitter()
+    owner.hold(submitter, "q-1")
+    owner.submit(other, request())
+    assert [one.cause for one in other.admissions] == [RejectCause.DUPLICATE_ID]
+    assert state(owner) is RequestState.DECLARED
+    owner.release("q-1", Ending.FINISHED)
+
+
 async def test_an_account_of_something_unknown_is_never_adopted_afterwards(owner: LaneOwner) -> None:
     owner.finished(account("q-1"))
     owner.finished(account("tokenizer"))

@@ -2,7 +2,9 @@
 happens: `test_shaky_cell.py`."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -10,6 +12,7 @@ from aiohttp import web
 
 from cluster.spec import EngineSettings, Model
 from deployments.cell.owners import Ownership
+from deployments.decision_log import KEPT, path_parts
 from deployments.ownership import owner_tracker as module
 from deployments.ownership.channel import NotOwner
 from deployments.ownership.dispatcher import Dispatcher
@@ -117,6 +120,22 @@ async def test_who_is_overtaken_owns_nothing_any_more_and_says_so(world: World) 
     assert (world.owner_tracker.taken_over, world.owner_tracker.owner_url) == (1, NOBODY)
     world.owner_tracker.overtaken(5)
     assert world.owner_tracker.highest == 8
+
+
+def logs_in(folder: Path) -> set[str]:
+    return {path_parts(path)[0] for path in folder.iterdir()}
+
+
+async def test_the_decision_logs_of_a_model_have_one_limit_whoever_owns_it(world: World, tmp_path: Path) -> None:
+    other = "org+demo-epoch-1-me-epoch-1-me"  # another model's
+    (tmp_path / f"{other}.000001.log").touch()
+    world.owner_tracker.log_folder = tmp_path
+    for epoch in range(1, KEPT + 5):
+        world.reported(epoch)
+        assert world.dispatcher.own is not None
+        world.dispatcher.own.scheduler.step(time.monotonic())
+    world.owner_tracker.close()
+    assert logs_in(tmp_path) == {other, *(f"org+demo-epoch-{epoch}-me" for epoch in range(4, KEPT + 5))}
 
 
 async def test_replicas_of_orphans_are_asked_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,19 +1,30 @@
 """The owner's part in hand-overs: who is told what, which place a request has, and who serves it where two might."""
 
-import dataclasses
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from deployments.ownership.dispatcher import Dispatcher
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
-from deployments.ownership.record import RequestState
+from deployments.ownership.record import Rejected, RequestState
 from deployments.peering import HopRefusal, Question
 from deployments.protocol import ReplicaState
-from deployments.scheduling import Binding, Ending, RejectCause, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy, TenantPolicy
 from tests.deployments.ownership.lane_owner_rig import account
-from tests.deployments.ownership.peering_rig import Clock, Gateway, PeeredOwner, guest_facts, lanes_of, owner_time
+from tests.deployments.ownership.peering_rig import (
+    Clock,
+    Gateway,
+    PeeredOwner,
+    guest_facts,
+    lanes_of,
+    make_facts,
+    owner_time,
+)
 from tests.deployments.peering.setups import KEY, MODEL, make_model, make_request, make_spec
 
 AWAY, WAITING, RUNNING = RequestState.AWAY, RequestState.WAITING, RequestState.RUNNING
@@ -39,8 +50,8 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
     home = PeeredOwner(clock, make_spec(tenants=[{"name": "acme", "keys": [KEY + "1"]}]))
     home.owner.configure(SchedulingPolicy(tenants={"acme": TenantPolicy(tokens_per_minute=60_000.0)}), Binding())
     told = account("", output=7)
-    told = dataclasses.replace(told, usage=dataclasses.replace(told.usage, prompt_tokens=90))
-    lie = dataclasses.replace(told, usage=dataclasses.replace(told.usage, prompt_tokens=10**9, output_tokens=10**9))
+    told = replace(told, usage=replace(told.usage, prompt_tokens=90))
+    lie = replace(told, usage=replace(told.usage, prompt_tokens=10**9, output_tokens=10**9))
     before = 0
     for name, message, ending, took in (
         ("heard", told, Ending.FINISHED, 97),
@@ -53,7 +64,7 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
         booked = home.owner.scheduler.tenant_use()[0].tokens - before
         assert booked > 100
         if message is not None:
-            message = dataclasses.replace(message, request_id=f"{name}-1")
+            message = replace(message, request_id=f"{name}-1")
             home.owner.peer_finished(message)
         home.owner.release(f"{name}-1", ending)
         for _ in range(0 if message is None else 2):
@@ -105,6 +116,49 @@ async def test_of_what_a_silent_peer_has_only_that_is_recalled_whose_client_has_
     clock.now += 60.0
     home.peering.ask()
     assert home.gateway.news() == [("recalled", "unanswered-1")]
+
+
+async def test_what_is_placed_while_others_are_handed_over_stays(clock: Clock) -> None:
+    """The client of the head has just left: its lease at the peer ends at once, and the next one has room here."""
+    home = PeeredOwner(clock)
+    home.replica(seats=2)
+    decide = home.peering.core.decide
+    late = mock.patch.object(
+        home.peering.core, "decide", lambda wait, own, now: decide(wait, replace(own, replicas=0), now)
+    )
+    home.submit("runs")
+    home.owner.first_token("runs-1")
+    home.owner.submit(home.gateway, replace(home.request("head", prompt=40), sequences=2))
+    home.submit("next", prompt=500)
+    assert (home.state("head"), home.state("next")) == (WAITING, WAITING)
+    home.gateway.left["head"] = home.owner
+    with late:
+        home.helpful("us")
+    assert (home.state("head"), home.state("next")) == (None, RUNNING)
+    home.gateway.news()
+    clock.now += 60.0
+    home.peering.ask()
+    assert home.gateway.news() == [], "what runs here is not recalled"
+    for name in ("runs-1", "next-1"):
+        home.owner.release(name, Ending.FINISHED)
+    assert home.is_clean()
+    home.owner.close()
+
+
+async def test_what_a_silent_peer_has_from_an_owner_before_is_recalled(home: PeeredOwner, clock: Clock) -> None:
+    age_s = home.peering.core.policy.max_age_s
+    home.owner.hold(home.gateway, "there-1", "cell us")
+    home.owner.hold(home.gateway, "ends-1", "cell us")
+    home.owner.hold(home.gateway, "here-1", "r1")
+    clock.now += 1.5 * age_s
+    home.helpful("us")
+    home.owner.release("ends-1", Ending.FINISHED)
+    clock.now += 1.5 * age_s
+    home.peering.ask()
+    assert home.gateway.news() == []
+    clock.now += 1.5 * age_s
+    home.peering.ask()
+    assert home.gateway.news() == [("recalled", "there-1")]
 
 
 async def test_what_is_said_of_unknown_and_earlier_leases_changes_nothing(home: PeeredOwner) -> None:
@@ -229,7 +283,7 @@ async def peer(clock: Clock) -> AsyncIterator[PeeredOwner]:
 
 def send(peer: PeeredOwner, hop: Any = None, admitted: bool = False, **changes: Any) -> None:
     hop = hop or guest_facts()
-    guest = dataclasses.replace(hop.guest(make_request(hop.request_id), peer.clock.now), **changes)
+    guest = replace(hop.guest(make_request(hop.request_id), peer.clock.now), **changes)
     peer.owner.submit(peer.gateway, guest, admitted, hop)
 
 
@@ -271,6 +325,29 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     peer.owner.close()
 
 
+async def test_a_guest_that_is_rejected_after_it_was_admitted_hears_why(clock: Clock) -> None:
+    spec, hop = make_spec(), guest_facts()
+    dispatcher = Dispatcher(spec.model(MODEL))
+    owner = LaneOwner(SchedulingPolicy(), replicas=dispatcher.replicas, records=dispatcher.records)
+    owner.help_peers(spec, "eu", MODEL)
+    dispatcher.on_ready = owner.replica_up
+    dispatcher.follow(owner)
+    for name in ("r1", "r2"):
+        dispatcher.replica_up(make_facts(name))
+    guest = hop.guest(make_request("g"), clock.now)
+    assert (await dispatcher.submit(guest, hop)).accepted
+    for _ in range(2):
+        placement = await dispatcher.placement(guest)
+        assert isinstance(placement, Placement)
+        dispatcher.replica_lost(placement.replica_id)
+        dispatcher.refused(placement.lease, None)
+    with pytest.raises(Rejected, match="query_of_death"):
+        async with asyncio.timeout(1.0):
+            await dispatcher.placement(guest)
+    assert len(dispatcher) == owner.records.live == 0
+    owner.close()
+
+
 async def test_an_owner_without_peers_takes_no_guest() -> None:
     owner, gateway = LaneOwner(SchedulingPolicy()), Gateway()
     hop = guest_facts()
@@ -301,9 +378,9 @@ async def test_the_price_of_work_is_that_of_the_replicas_that_do_it(peer: Peered
     (replica,) = snapshot.replicas
     usd = price_of(priced, "eu", MODEL)(snapshot)
     assert usd == pytest.approx(3.6 / (replica.prefill_tokens_per_s * 3_600) * 1e6)
-    two = dataclasses.replace(snapshot, replicas=(replica, replica))
+    two = replace(snapshot, replicas=(replica, replica))
     assert price_of(priced, "eu", MODEL)(two) == pytest.approx(usd), "of work, not of the cell"
-    draining = dataclasses.replace(snapshot, replicas=(dataclasses.replace(replica, status="draining"),))
+    draining = replace(snapshot, replicas=(replace(replica, status="draining"),))
     assert price_of(priced, "eu", MODEL)(draining) is None
     assert price_of(make_spec(), "eu", MODEL)(snapshot) is None
     pools = [[{"name": name, "price_usd_per_hour": 3.6}] for name in ("p", "q")]

@@ -10,16 +10,15 @@ from deployments.peering import (
     Allowed,
     Footprint,
     HandOver,
-    HandOverCandidate,
     HandOverReason,
     Home,
     PeerView,
     Stay,
     StayReason,
     decide,
-    outside_residency,
     remaining_s,
 )
+from deployments.peering.decision import HandOverCandidate, outside_residency
 
 ALL = frozenset({"eu", "us", "ap"})
 MARKS = frozenset({"a", "b"})

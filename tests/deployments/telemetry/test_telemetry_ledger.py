@@ -148,6 +148,20 @@ def test_a_second_attempt_has_an_id_of_its_own() -> None:
     assert closed.ledgers == [one]
 
 
+def test_the_account_of_an_attempt_without_an_answer_does_not_close_the_next() -> None:
+    closed = Closed()
+    one = closed.open("r-1")
+    closed.closing.finished(finished("r-1"))
+    closed.closing.forget(one)
+    one.refused(100.01)
+    one.attempt_id = "r-2"
+    closed.closing.open(one)
+    closed.closing.ended(one)
+    assert closed.ledgers == []
+    closed.closing.finished(finished("r-2"))
+    assert closed.ledgers == [one]
+
+
 def test_the_end_hands_on_all() -> None:
     closed = Closed()
     ledgers = [closed.open(str(number)) for number in range(3)]

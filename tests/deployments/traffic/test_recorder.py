@@ -76,7 +76,7 @@ async def counted_by(directory: Directory, period: Period) -> Stretches:
     return (await directory.traffic_since(period, 0.0)).stretches()
 
 
-async def test_restarts_go_on_and_a_clock_that_is_set_back_harms_nothing(tmp_path: Path) -> None:
+async def test_restarts_go_on_and_a_clock_that_is_set_harms_nothing(tmp_path: Path) -> None:
     clock = Clock()
     for later_s in (10.0, 20.0):
         directory = next_directory(tmp_path)
@@ -84,7 +84,10 @@ async def test_restarts_go_on_and_a_clock_that_is_set_back_harms_nothing(tmp_pat
         clock.now += later_s
         recorder.add(ledger(clock.now))
         await recorder.deliver(Handle(directory))
-    clock.now -= 500.0
+    for wrong_s in (-500.0, 365 * 86_400.0):
+        clock.now += wrong_s
+        await recorder.deliver(Handle(directory))
+    clock.now -= 365 * 86_400.0
     await recorder.deliver(Handle(directory))
     clock.now += 5.0
     await recorder.deliver(Handle(directory))

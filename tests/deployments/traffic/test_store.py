@@ -60,16 +60,19 @@ def test_tenants_are_counted_together_unless_asked_for(store: CellStore) -> None
     assert {stream.tenant for _, stream in of(store, tenants=True)} == {"a", "b"}
 
 
-def test_old_stretches_go_and_a_wrong_clock_costs_nothing_later(store: CellStore) -> None:
-    day_s = 86_400
-    for number, at_s in enumerate((0.0, 1.0 * day_s, 4.5 * day_s), 1):
-        add(store, stretches(at_s, 1), "a", number)
-    assert {begin for begin, _ in of(store, Period.MINUTE)} == {4.5 * day_s}
-    assert len(of(store)) == 3
-    add(store, stretches(9_000.0 * day_s, 1), "a", 4)
-    add(store, stretches(5.0 * day_s, 1), "a", 5)
-    assert 5.0 * day_s in {begin for begin, _ in of(store, Period.MINUTE)}
-    assert 5.0 * day_s in {begin for begin, _ in of(store)}
+def test_old_stretches_go_and_a_clock_that_was_ahead_for_a_while_costs_nothing(
+    store: CellStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "KEPT", {Period.MINUTE: 5, Period.HOUR: 4})
+    for number in range(6):
+        add(store, stretches(HOUR * number, 1), "a", number + 1)
+    assert [begin for begin, _ in of(store, Period.MINUTE)] == [HOUR * number for number in (1, 2, 3, 4, 5)]
+    assert [begin for begin, _ in of(store)] == [HOUR * number for number in (2, 3, 4, 5)]
+    for number in range(3):
+        add(store, stretches(9_000.0 * 86_400 + number, 1), "a", 7 + number)
+    assert [begin for begin, _ in of(store)] == [HOUR * number for number in (3, 4, 5)] + [9_000 * 86_400]
+    add(store, stretches(6.0 * HOUR, 1), "a", 10)
+    assert 6 * HOUR in {begin for begin, _ in of(store)}
 
 
 def test_the_rows_stay_bounded(store: CellStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,7 +171,9 @@ async def test_it_says_what_it_is(session: aiohttp.ClientSession) -> None:
         (card,) = (await response.json())["data"]
     assert (card["id"], card["owned_by"], card["simulated"]) == ("m-simulated", "raylane-simulated", True)
     async with session.get("/metrics") as response:
-        assert 'vllm:num_requests_running{model_name="m-simulated"} 0.0' in await response.text()
+        shown = await response.text()
+    assert 'vllm:num_requests_running{model_name="m-simulated"} 0.0' in shown
+    assert 'raylane_engine_state{state="ready"} 1.0' in shown
     async with session.get("/health") as response:
         assert response.status == 200
 

@@ -15,7 +15,7 @@ from deployments.gateway.peers.digests import DIGEST_PATH
 from deployments.gateway.peers.hop import header_of
 from deployments.gateway.peers.pages import USAGE_PATH
 from deployments.peering import HandOverReason
-from tests.deployments.gateway.fake_engine import FakeEngine, event
+from tests.deployments.gateway.fake_engine import FakeEngine, event, waiting
 from tests.deployments.gateway.peers.cells import PEERS_SECRET, Cells, MakeCells, metrics_of, peering_of
 from tests.deployments.gateway.peers.fake_peer import FakePeer, Taken, beside_fake, hangs
 from tests.deployments.gateway.rig import ASK, STREAM, RawClient, Rig, head, until
@@ -82,6 +82,21 @@ async def test_no_byte_of_a_body_is_asked_for_that_is_not_taken(cells: Cells) ->
         assert line.decode().startswith(first)
         client.leave()
     assert not cells["us"].engines[0].seen
+
+
+async def test_a_guests_patience_runs_while_its_body_comes(cells: Cells) -> None:
+    peer, held = cells["us"], asyncio.Event()
+    peer.engines[0].behave = waiting(held)
+    client = await RawClient.connect(peer.port)
+    client.writer.write(head("POST", HOP_PATH, len(BODY), expect="100-continue", **hop_of(cells)))
+    await client.reader.readuntil(b"100 Continue\r\n\r\n")
+    asked_s = time.monotonic()
+    await asyncio.sleep(0.01)
+    client.writer.write(BODY)
+    await until(lambda: peer.engines[0].open)
+    (record,) = peer.dispatcher.records.here
+    assert record.request.expires_s <= asked_s + 20.0
+    client.leave()
 
 
 HOPS: dict[str, tuple[dict[str, Any], tuple[int, str | None]]] = {

@@ -13,7 +13,7 @@ from deployments.peering.reception import Reception
 from deployments.telemetry.ledger import RequestOutcome, Stage
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, pieces, waiting, whole
 from tests.deployments.gateway.peers.cells import Cells, MakeCells, metrics_of, peering_of, stop_asking
-from tests.deployments.gateway.rig import ASK, CHAT, STREAM, Rig, free_port, until
+from tests.deployments.gateway.rig import ASK, CHAT, PATIENCE_S, STREAM, Rig, free_port, until
 from tests.live.cells import Link
 from tests.otlp import attributes, collecting, seconds
 
@@ -177,16 +177,40 @@ async def test_the_peers_gateway_dies_mid_stream(cells: Cells) -> None:
     assert metrics_of(cells["eu"])["raylane_hops_broken_total", "demo", "us", "answering"] == 1
 
 
-async def test_the_peers_replica_dies_mid_stream(cells: Cells) -> None:
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages", "/v1/responses"])
+async def test_the_peers_replica_dies_mid_stream(cells: Cells, path: str) -> None:
     cells["us"].engines[0].behave = dying(event("a"))
-    status, body = await cells["eu"].ask(STREAM)
+    status, body = await cells["eu"].ask({**CHAT, "input": "one two three", "stream": True}, path)
     assert status == 200
     assert body.startswith(event("a"))
-    assert b'"code": "replica_lost"' in body
-    assert body.endswith(DONE)
+    assert b'"replica_lost' in body
+    assert body.endswith(DONE) is (path == "/v1/chat/completions")
     assert (await cells["eu"].last()).error == "replica_lost"
     (suspect,) = cells["eu"].owner.scheduler.suspects.all(time.monotonic())
     assert (suspect.deaths, suspect.answered) == (1, True), "it counts at home"
+
+
+async def test_digests_may_be_far_apart(make_cells: MakeCells) -> None:
+    """Linux asks at most 127 times whether a silent connection is there."""
+    cells = make_cells(peering={"secret": {"kind": "file"}, "digest_period_s": 0.1, "max_age_s": 200.0})
+    await cells.pair()
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await cells["eu"].ask(STREAM))[0] == 200
+
+
+async def test_a_turn_that_fails_does_not_end_the_exchange(cells: Cells, monkeypatch: pytest.MonkeyPatch) -> None:
+    peering, failures = peering_of(cells["eu"]), [AssertionError("a fault")]
+    ask = peering.ask
+
+    def flaky() -> object:
+        if failures:
+            raise failures.pop()
+        return ask()
+
+    monkeypatch.setattr(peering, "ask", flaky)
+    await until(lambda: not failures)
+    heard_s = peering.core.peers.by_cell["us"].heard_s
+    await until(lambda: peering.core.peers.by_cell["us"].heard_s != heard_s)
 
 
 async def test_a_peer_lost_before_the_first_byte_costs_only_time(cells: Cells) -> None:
