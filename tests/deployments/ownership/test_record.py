@@ -50,6 +50,7 @@ def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     assert table.get("q1") is revived, "what waits again is not forgotten for what it was"
     table.move(revived, S.RUNNING, lease(2))
     table.move(revived, S.ENDED)
+    assert (revived.submitter, revived.admission) == (None, None), "nobody is told any more"
     table.begin("q5", 1, S.CLOSED)
     table.move(revived, S.CLOSED)  # ends once, before q5
     table.begin("q6", 1, S.CLOSED)
