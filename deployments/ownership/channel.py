@@ -119,8 +119,8 @@ class RemoteOwner:
     def cancel(self, request_id: str) -> None:
         self._outbox.put(messages.Cancel(request_id))
 
-    def hold(self, submitter: Submitter, attempt_id: str) -> None:
-        self._outbox.put(messages.Hold(attempt_id))
+    def hold(self, submitter: Submitter, attempt_id: str, replica_id: str = "") -> None:
+        self._outbox.put(messages.Hold(attempt_id, replica_id))
 
     def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         record = self._records.of_attempt_id(attempt_id)
@@ -215,8 +215,8 @@ class Session:
                 owner.submit(self, messages.moved(request, now - sent_s), admitted, hop)
             case messages.Cancel(request_id):
                 owner.cancel(request_id, self)
-            case messages.Hold(attempt_id):
-                owner.hold(self, attempt_id)
+            case messages.Hold(attempt_id, replica_id):
+                owner.hold(self, attempt_id, replica_id)
             case messages.FirstToken(attempt_id, ago_s):
                 owner.first_token(attempt_id, ago_s)
             case messages.Died(attempt_id):

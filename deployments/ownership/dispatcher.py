@@ -91,7 +91,7 @@ class Dispatcher:
                 self.own.expect_replica(ready_at_s, group)
         for record in self.records.here if owner is not None else ():
             if owner is not None and record.state is RequestState.DECLARED and record.lease is not None:
-                owner.hold(self, record.lease.attempt_id)
+                owner.hold(self, record.lease.attempt_id, record.lease.replica_id)
         self.hand_on(time.monotonic())
 
     def cordon(self, replica_ids: frozenset[str]) -> None:
@@ -122,9 +122,9 @@ class Dispatcher:
         record.hop = hop
         answer = record.answer
         assert answer is not None
-        if self.owner is not None:
-            self._submit(record, self.owner)
         try:
+            if self.owner is not None:
+                self._submit(record, self.owner)
             admission = answer.result() if answer.done() else await answer
         except BaseException:
             self._leave(record)
@@ -218,7 +218,8 @@ class Dispatcher:
         """The request is longer than was estimated, and than its replica's context: it waits for a longer one."""
         record, longest = self._again(lease), self.replicas.context_of(lease.replica_id)
         assert record.request is not None
-        record.request = replace(record.request, max_prompt_tokens=longest + 1)
+        most = max(record.request.max_prompt_tokens, longest + 1)
+        record.request = replace(record.request, max_prompt_tokens=most)
         self.hand_on(time.monotonic())
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
@@ -244,6 +245,8 @@ class Dispatcher:
             return
         if admission.accepted:
             record.admission = admission
+        if admission.clamp_tokens is not None and record.request is not None:
+            record.request = replace(record.request, max_tokens=admission.clamp_tokens, clamped=True)
         if not record.answer.done():
             record.answer.set_result(admission)
         elif not admission.accepted:

@@ -111,7 +111,8 @@ class LaneOwner:
         issued it.
         """
         record = self.records.get(request.request_id)
-        if record is not None and record.placement is not None and record.submitter is not submitter:
+        is_held = record is not None and (record.placement is not None or record.state is RequestState.DECLARED)
+        if record is not None and is_held and record.submitter is not submitter:  # the scheduler may not know of it
             submitter.admitted(request.request_id, Admission(AdmissionKind.REJECT, "", RejectCause.DUPLICATE_ID))
         elif record is None or record.state in OVER or record.state is RequestState.UNOWNED:
             self._enter(submitter, request, admitted, 0 if record is None else record.attempt, hop)
@@ -129,14 +130,17 @@ class LaneOwner:
             self._withdraw(record)
             self._step()
 
-    def hold(self, submitter: Submitter, attempt_id: str) -> None:
-        """A lease of an owner before is the submitter's: true as soon as its replica says so too."""
+    def hold(self, submitter: Submitter, attempt_id: str, replica_id: str = "") -> None:
+        """A lease of an owner before is the submitter's: true as soon as its replica says so too. A peer cell says
+        nothing of it; it is recalled where the peer is silent."""
         record = self.records.of_attempt_id(attempt_id)
         if record is not None and record.state is RequestState.ORPHANED:
             self.records.move(record, RequestState.RUNNING)
             record.submitter = submitter
         elif (named := split(attempt_id)) is not None and self.records.is_news(*named):
             self.records.begin(*named, RequestState.DECLARED, submitter)
+        if self.peering is not None:
+            self.peering.held(attempt_id, replica_id)
 
     def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         """The first token is there. Submitters and replicas both tell; of an adopted lease nothing is known before."""

@@ -65,9 +65,10 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Tells of a lease of an owner before."""
+    """Tells of a lease of an owner before, on that replica or at that peer cell."""
 
     attempt_id: str
+    replica_id: str
 
 
 @dataclass(frozen=True, slots=True)

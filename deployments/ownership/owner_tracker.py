@@ -192,6 +192,8 @@ class OwnerTracker:
                     "model %s: the channel to gateway %s broke: %r", ownership.model, ownership.gateway_id, error
                 )
                 self.membership.doubt(ownership.gateway_id)
+            except Exception as error:  # a fault of this gateway's own: the next channel may do better
+                log.error("model %s: the channel failed: %r", ownership.model, error, exc_info=True)
             self.dispatcher.follow(None)
             wait_s = RETRY_S if time.monotonic() - began_s > 1 else min(MAX_RETRY_S, 2 * wait_s)
             await asyncio.sleep(wait_s)

@@ -114,6 +114,8 @@ class LanePeering:
         self.stays: Counter[StayReason] = Counter()
         """Why requests stayed when they came."""
         self._homeless: dict[str, Homeless] = {}
+        self._held: dict[str, tuple[str, float]] = {}
+        """By attempt id, the leases of an owner before: at which peer, and since when they are known here."""
         self._price = price_of(spec, cell, self.model)
         self._stated: tuple[float, ModelDigest] | None = None
 
@@ -130,6 +132,12 @@ class LanePeering:
             record = self.records.get(request_id)
             if record is not None and record.submitter is not None and record.lease is not None:
                 record.submitter.recalled(record.lease.attempt_id)
+        for attempt_id, (peer, since_s) in tuple(self._held.items()):
+            record = self.records.of_attempt_id(attempt_id)
+            if record is None or record.state is not RequestState.DECLARED:
+                del self._held[attempt_id]
+            elif record.submitter is not None and self.core.is_silent(peer, since_s, now):
+                record.submitter.recalled(attempt_id)
         for request_id in self.core.offered:
             record = self.records.get(request_id)
             if record is None or record.state in OVER:
@@ -213,6 +221,12 @@ class LanePeering:
         return replace(step, turned_away=tuple(gone for gone in step.turned_away if not self._keeps(gone, now)))
 
     # Requests at peers.
+    def held(self, attempt_id: str, replica_id: str) -> None:
+        """A gateway has that lease of an owner before, perhaps at a peer."""
+        kind, _, peer = replica_id.partition(" ")
+        if kind == "cell" and peer in self.core.peers.by_cell:
+            self._held[attempt_id] = peer, self.clock()
+
     def first_token(self, record: RequestRecord, at_s: float) -> None:
         """The client has the first token since then."""
         assert record.lease is not None

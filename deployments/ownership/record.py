@@ -43,7 +43,7 @@ table until its client, if that is here, has noticed. The last `REMEMBERED` that
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 
@@ -197,14 +197,6 @@ class Records:
         """Those that are not over."""
         return iter(tuple(self._live.values()))
 
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._live
-
-    @property
-    def live(self) -> int:
-        """How many are not over."""
-        return len(self._live)
-
     @property
     def here(self) -> list[RequestRecord]:
         """Those whose clients are connected to this gateway."""
@@ -269,12 +261,14 @@ class Records:
         return record is None or (record.state in OVER and record.attempt < attempt)
 
     def enter(self, request: Request, submitter: Submitter) -> RequestRecord:
-        """The record of a client's request, which no owner has yet; its client waits for an answer."""
+        """The record of a client's request, which no owner has yet; its client waits for an answer. It may have run
+        before under its id."""
         known = self.get(request.request_id)
         attempt = request.attempts if known is None else max(request.attempts, known.attempt)
         record = self.begin(request.request_id, attempt, _S.UNOWNED, submitter)
         future = asyncio.get_running_loop().create_future
-        record.request, record.answer, record.placement = request, future(), future()
+        record.request = replace(request, attempts=attempt)
+        record.answer, record.placement = future(), future()
         return record
 
     def begin(
@@ -340,8 +334,8 @@ class Records:
         return submitter
 
     def end_ownership(self) -> None:
-        """The owner here decides nothing more: what is not of this gateway's clients is forgotten, but for the numbers
-        of attempts."""
+        """The owner here decides nothing more: what is not of this gateway's clients is forgotten; of what has ended,
+        the number of its attempt stays."""
         for record in self:
             if record.placement is None:
                 del self._live[record.request_id]

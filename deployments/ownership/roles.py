@@ -68,8 +68,8 @@ class Owner(Protocol):
     def cancel(self, request_id: str) -> None:
         """A request that waits is given up."""
 
-    def hold(self, submitter: Submitter, attempt_id: str) -> None:
-        """The submitter has a lease of an owner before."""
+    def hold(self, submitter: Submitter, attempt_id: str, replica_id: str = "") -> None:
+        """The submitter has a lease of an owner before, on that replica or at that peer cell."""
 
     def first_token(self, attempt_id: str, ago_s: float = 0.0) -> None:
         """The first token of a lease is there, since `ago_s`: its prompt is prefilled."""

@@ -242,12 +242,15 @@ class CellPeering:
     def overdue(self, now: float) -> tuple[str, ...]:
         """The requests that a peer has not begun to answer which has been silent for too long. Nothing more goes to
         those peers before they have answered a question again."""
-        silent_s = LOST_AGES * self.policy.max_age_s
-        silent = {cell for cell, peer in self.peers.by_cell.items() if now - peer.heard_s > silent_s}
+        silent = {cell for cell in self.peers.by_cell if self.is_silent(cell, -math.inf, now)}
         found = [(name, hop.peer) for name, hop in self.away.items() if hop.peer in silent and not hop.answers]
         for _, cell in found:
             self.peers.unreachable(cell)
         return tuple(name for name, _ in found)
+
+    def is_silent(self, peer: str, since_s: float, now: float) -> bool:
+        """Whether nothing was heard of a peer for too long since then."""
+        return now - max(self.peers.by_cell[peer].heard_s, since_s) > LOST_AGES * self.policy.max_age_s
 
     # As the peer that gets requests.
     def judge(self, hop: HopFacts, here: Here) -> HopRefusal | None:

@@ -21,6 +21,7 @@ from deployments.ownership.takeover import Running
 from deployments.peering import Digest, HopFacts, HopRefusal, LaneDigest
 from deployments.protocol import Finished, ReplicaFacts, Usage
 from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy
+from tests.deployments.ownership.replayed_log import ReplayedLog
 from tests.deployments.peering.setups import MODEL
 
 POLICY = SchedulingPolicy((LanePolicy("short", 300, weight=4, max_wait_s=8, cap_s=20), LanePolicy("long", cap_s=40)))
@@ -28,7 +29,8 @@ PREFILL_PER_S = 5_000.0
 SEATS = 4
 ROUND_TRIP_S = 0.08
 SILENCE_S = 1.5
-"""A connection on which something was lost is closed by both sides after so long."""
+"""A connection on which something was lost is closed by the side that sent it after so long."""
+BETWEEN_BYTES_S = 6.0
 
 
 @dataclass(eq=False)
@@ -59,9 +61,9 @@ class Link:
         self.closed = False
 
     def say(self, what: str, value: Any = None) -> None:
-        """The peer speaks. A link that is cut swallows it, and breaks."""
+        """The peer speaks. A link that is cut swallows it, and the peer gives up."""
         if self._world.is_cut(self._ends):
-            self._world.after(SILENCE_S, self.close)
+            self._world.after(SILENCE_S, self._break)
         elif not self.closed:
             self._last_s = max(self._last_s + 1e-6, self._world.now + self._world.delay())
             self._world.loop.call_at(self._last_s, self._arrive, what, value)
@@ -69,6 +71,15 @@ class Link:
     def _arrive(self, what: str, value: Any) -> None:
         if not self.closed:
             self.to_home.put_nowait((what, value))
+
+    def _break(self) -> None:
+        """Home hears of it once the link is whole again."""
+        if not self._world.is_cut(self._ends):
+            self.close()
+        elif not self.closed:
+            if self.guest is not None:
+                self.guest.cancel()
+            self._world.after(SILENCE_S, self._break)
 
     def close(self) -> None:
         """Either end closes it: the guest's client is gone, and home hears nothing more."""
@@ -113,7 +124,8 @@ class Relay:
         """What comes from the peer, to the end; why it ended otherwise."""
         while True:
             try:
-                async with asyncio.timeout(None if self.taken else self.peer_lease.answer_s):
+                patience_s = BETWEEN_BYTES_S if self.answering else None if self.taken else self.peer_lease.answer_s
+                async with asyncio.timeout(patience_s):
                     what, value = await self.link.to_home.get()
             except TimeoutError:
                 return HopRefusal.UNREACHABLE
@@ -172,7 +184,8 @@ class Cell:
             return
         self.epoch += 1
         dispatcher = self.dispatcher
-        owner = LaneOwner(POLICY, epoch=self.epoch, replicas=dispatcher.replicas, records=dispatcher.records)
+        own = {"epoch": self.epoch, "replicas": dispatcher.replicas, "records": dispatcher.records}
+        owner = LaneOwner(POLICY, decision_log=ReplayedLog(), **own)  # type: ignore[arg-type]
         owner.help_peers(self.spec, self.name, MODEL)
         self.dispatcher.on_ready = lambda facts: owner.replica_up(facts, self._runs_on(facts.replica_id))
         self.dispatcher.follow(owner)

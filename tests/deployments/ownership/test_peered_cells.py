@@ -78,7 +78,7 @@ def stories(draw: st.DrawFn) -> dict[str, Any]:
         "digest_loss": draw(st.sampled_from((0.0, 0.0, 0.3))),
         "replays": draw(st.sampled_from((0.0, 0.3))),
         "liar": draw(st.sampled_from(("", "", *CELLS))),
-        "cuts": draw(st.lists(st.tuples(TIMES, TIMES, pairs), max_size=2)),
+        "cuts": draw(st.lists(st.tuples(TIMES, st.one_of(TIMES, TIMES, TIMES, st.just(1e9)), pairs), max_size=2)),
         "bursts": draw(st.lists(BURSTS, min_size=1, max_size=3)),
         "events": draw(st.lists(EVENTS, max_size=4)),
     }
@@ -123,7 +123,7 @@ def check(world: World) -> None:
         assert own is not None
         assert own.peering is not None
         assert not len(cell.dispatcher), "no pending request is left"
-        assert own.records.live == 0, own.records.counts
+        assert not [*own.records], own.records.counts
         assert own.scheduler.is_idle
         snapshot = own.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
@@ -210,6 +210,18 @@ NOBODY_TAKES_IT: dict[str, Any] = {
 """A request that its home may not serve comes back from its peer, and is rejected."""
 
 
+SILENT_FOR_GOOD: dict[str, Any] = {
+    "spec": spec_of(None, None),
+    "replicas": {"eu": 0, "us": 2, "ap": 0},
+    "seed": 1,
+    "digest_loss": 0.0,
+    "cuts": [(2.5, 1e9, frozenset({"eu", "us"}))],
+    "bursts": [(1.5, "eu", 20, "interactive", "free", 1_500)],
+    "events": [(3.0, "eu", "owner")],
+}
+"""A peer falls silent and stays so, and then its home's owner changes: what the peer has returns all the same."""
+
+
 def tell(count: int) -> Counter[str]:
     """Plays so many stories. What happened in all."""
     total: Counter[str] = Counter()
@@ -217,6 +229,7 @@ def tell(count: int) -> Counter[str]:
     @settings(suppress_health_check=list(HealthCheck), max_examples=count, deadline=None, database=None)
     @example(OFFERED_AGAIN)
     @example(NOBODY_TAKES_IT)
+    @example(SILENT_FOR_GOOD)
     @given(stories())
     def each(story: dict[str, Any]) -> None:
         world = run(story)
@@ -232,13 +245,13 @@ def tell(count: int) -> Counter[str]:
 
 @pytest.mark.whole
 def test_many_random_stories() -> None:
-    assert tell(40)["served True"] > 80, "the stories are worth something"
+    assert tell(40)["served True"] > 40, "the stories are worth something"
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3_600)
 def test_very_many_random_stories() -> None:
-    assert tell(3_000)["served True"] > 6_000
+    assert tell(3_000)["served True"] > 4_500
 
 
 def test_an_overloaded_cell_is_helped() -> None:
