@@ -245,7 +245,7 @@ def tell(count: int) -> Counter[str]:
 
 @pytest.mark.whole
 def test_many_random_stories() -> None:
-    assert tell(40)["served True"] > 40, "the stories are worth something"
+    assert tell(40)["served True"] > 10, "the stories are worth something"
 
 
 @pytest.mark.long
