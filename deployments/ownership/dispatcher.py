@@ -218,7 +218,8 @@ class Dispatcher:
         """The request is longer than was estimated, and than its replica's context: it waits for a longer one."""
         record, longest = self._again(lease), self.replicas.context_of(lease.replica_id)
         assert record.request is not None
-        record.request = replace(record.request, max_prompt_tokens=longest + 1)
+        most = max(record.request.max_prompt_tokens, longest + 1)
+        record.request = replace(record.request, max_prompt_tokens=most)
         self.hand_on(time.monotonic())
 
     def when_lost(self, lease: Lease, tell: Callable[[], None]) -> None:
@@ -244,6 +245,8 @@ class Dispatcher:
             return
         if admission.accepted:
             record.admission = admission
+        if admission.clamp_tokens is not None and record.request is not None:
+            record.request = replace(record.request, max_tokens=admission.clamp_tokens, clamped=True)
         if not record.answer.done():
             record.answer.set_result(admission)
         elif not admission.accepted:

@@ -202,7 +202,7 @@ class LanePeering:
             return not admitted
         if rejection.cause is None or rejection.cause.blame is not Blame.ROOM:
             return False
-        self._seek(submitter, Homeless(request, rejection), True, now)
+        self._seek(submitter, Homeless(request, rejection), admitted, now)
         return True
 
     def consider(self, request_id: str, now: float) -> bool:
@@ -285,7 +285,7 @@ class LanePeering:
         homeless = Homeless(request, gone.admission)
         offer = self._offer_of(homeless, now)
         if offer is not None:
-            self.scheduler.begin_away(request, now, admitted=True)
+            self.scheduler.begin_away(request, now, admitted=True, charged=True)
             self._homeless[request.request_id] = homeless
             self._hand_over(offer, request, now)
         return offer is not None

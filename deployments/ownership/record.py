@@ -197,14 +197,6 @@ class Records:
         """Those that are not over."""
         return iter(tuple(self._live.values()))
 
-    def __contains__(self, request_id: str) -> bool:
-        return request_id in self._live
-
-    @property
-    def live(self) -> int:
-        """How many are not over."""
-        return len(self._live)
-
     @property
     def here(self) -> list[RequestRecord]:
         """Those whose clients are connected to this gateway."""

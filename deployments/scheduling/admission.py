@@ -55,8 +55,8 @@ class RejectionRule(Protocol):
     """One reason to reject a request at submit."""
 
     def __call__(self, job: Job, admitted: bool, facts: Facts, now: float) -> Rejection | None:
-        """None: this rule lets the job in. `admitted`: an earlier owner had taken it in, so that no limit or cap may
-        reject it."""
+        """None: this rule lets the job in. `admitted`: an owner had taken it in before, so that no limit or cap may
+        reject it. A rule by which it would wait in vain still does: there is time to go elsewhere."""
 
 
 def jittered_s(request_id: str, wait_s: float) -> float:

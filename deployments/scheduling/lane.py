@@ -296,7 +296,7 @@ class Lane:
     def claim(self, tenant: str) -> Claim:
         """What the tenant has of the lane, among those that wait in it now and itself."""
         queue = self._tenants.get(tenant)
-        weight = self.tenant_weights.get(tenant, 1.0) if queue is None else queue.flow.weight
+        weight = self.tenant_weights.get(tenant, 1.0)
         others = Counter(self._active)
         if queue is not None and queue.count:
             others[weight] -= 1

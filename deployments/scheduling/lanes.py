@@ -116,11 +116,6 @@ class Lanes:
         """Whether anything waits, in the lanes or aside of them."""
         return bool(self.jobs or self.aside or self.guests)
 
-    @property
-    def work(self) -> float:
-        """What waits, in prefill tokens."""
-        return sum(lane.work for lane in self.promoted_lanes) + sum(lane.work for lane in self.lanes)
-
     def configure(self, policy: SchedulingPolicy) -> None:
         """Changes lanes, weights and order. What waits moves to the lane that is now its own (refused ones to its
         head); the promoted stay so."""

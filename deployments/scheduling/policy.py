@@ -261,8 +261,8 @@ class TenantLimits:
         use.take(1, booked_tokens(job))
 
     def adopt(self, job: Job) -> None:
-        """The job was admitted by another owner, and runs: it counts among those at once; what it took of the minute is
-        not known any more."""
+        """The job was admitted before: it counts among those at once. What it took of the minute is taken; by another
+        owner, that is not known any more."""
         use = self._uses.get(job.request.tenant)
         if use is not None and not job.request.guest_of:
             job.limited = True

@@ -39,6 +39,9 @@ from deployments.scheduling.waiting import WaitingView
 
 _FULL = (RejectCause.LANE_FULL, RejectCause.MODEL_FULL, RejectCause.STARTING, RejectCause.PATIENCE)
 _NOTHING = Step((), ())
+_REMEMBERED = 512
+"""So many requests that went unanswered are remembered: more than a gateway has waiting, or a replica running, but in a
+crowd. What is submitted again beyond that counts as new."""
 
 
 class Scheduler:
@@ -64,6 +67,9 @@ class Scheduler:
         self.limits = TenantLimits()
         self.limits.configure(policy.tenants, 0.0)
         self.suspects = Suspects()
+        self._unanswered: dict[str, bool] = {}
+        """Requests whose wait or lease ended without an answer, and that may be submitted again: whether each has been
+        judged. The oldest first."""
         self._expired: list[Request] = []
         self._turned_away: list[TurnedAway] = []
         parts = (self.lanes, self.fleet, self.holds, self.learned_state, self.group_rates, self.forecasts)
@@ -103,15 +109,20 @@ class Scheduler:
         self.limits.configure(policy.tenants, now)
 
     def submit(self, request: Request, now: float, admitted: bool = False) -> Admission:
-        """Takes a request into its lane, or rejects it. `admitted`: an earlier owner had taken it in, so no limit or
-        cap rejects it now. One that is `cached` enters no lane."""
+        """Takes a request into its lane, or rejects it. `admitted`: an owner had taken it in before, so no limit or cap
+        rejects it now; if that was this one, it is charged and counted no second time. One that is `cached` enters no
+        lane."""
         if request.cached:
             return self._count(request, now)
         self.tally.submitted += 1
         job = Job(request, self.lanes.next_sequence())
         self.learned_state.book(job, self.lanes.policy)
         self.lanes.find_home(job)
-        if not request.counted:
+        judged = self._unanswered.pop(request.request_id, None)
+        again = admitted and judged is not None
+        if again:
+            job.judged = bool(judged)
+        elif not request.counted:
             self.tally.arrived(job)
         clamp = None if admitted else self._clamp(job)
         rejection = self.admission.reject(job, admitted, REJECTION_RULES, now)
@@ -119,15 +130,18 @@ class Scheduler:
             if self.ladder.steps and rejection.cause in _FULL:
                 self.ladder.came(request.traffic_class, True)
             return rejection
-        admission = self._take_in(job, now)
+        admission = self._take_in(job, again, now)
         if clamp is None:
             return admission
         self.ladder.touch(clamp)
         return replace(admission, clamp_tokens=clamp.max_tokens)
 
-    def _take_in(self, job: Job, now: float) -> Admission:
+    def _take_in(self, job: Job, again: bool, now: float) -> Admission:
         request = job.request
-        self.limits.begin(job)
+        if again:
+            self.limits.adopt(job)
+        else:
+            self.limits.begin(job)
         if request.guest_of and not self.suspects.of(request.key, now):
             return Admission(self.guests.take(job, now), job.home_name)
         if self.quarantine.takes(job, now):
@@ -174,7 +188,7 @@ class Scheduler:
         elif (job := self.lanes.away.pop(request_id, None)) is None:
             return False
         self.tally.gave_up(job, now)
-        self.limits.end(job)
+        self._went_unanswered(job)
         return True
 
     def withdraw(self, request_id: str, now: float) -> Lease | None:
@@ -194,15 +208,21 @@ class Scheduler:
         job.request = replace(job.request, attempts=job.request.attempts + 1)
         return lease_away(job.request, now, job.output_tokens, job.home)
 
-    def begin_away(self, request: Request, now: float, admitted: bool = False) -> Admission | None:
+    def begin_away(
+        self, request: Request, now: float, admitted: bool = False, charged: bool = False
+    ) -> Admission | None:
         """A request that enters no lane here goes to a peer cell. It is no demand of this cell, and counts against its
-        tenant's limits until `cancel`. Returns the rejection of one that would break them (`admitted`: none would)."""
+        tenant's limits until `cancel`. Returns the rejection of one that would break them (`admitted`: none would;
+        `charged`: it waited here before)."""
         job = Job(replace(request, counted=True), self.lanes.next_sequence())
         self.learned_state.book(job, self.lanes.policy)
         self.lanes.find_home(job)
         rejection = self.admission.reject(job, admitted, (tenant_limits,), now)
         if rejection is None:
-            self.limits.begin(job)
+            if charged or (admitted and self._unanswered.pop(request.request_id, None) is not None):
+                self.limits.adopt(job)
+            else:
+                self.limits.begin(job)
             self.lanes.away[request.request_id] = job
         return rejection
 
@@ -269,6 +289,8 @@ class Scheduler:
             self.starting.doubt = True
             if not self.quarantine.takes(job, now):
                 self.lanes.enter_again(job)
+        elif ending is Ending.FAILED:
+            self._went_unanswered(job)
         else:
             self.limits.end(job)
         if ending is Ending.FINISHED:
@@ -441,6 +463,12 @@ class Scheduler:
     def is_idle(self) -> bool:
         """Whether nothing waits in a lane and no lease stands."""
         return not self.lanes.jobs and not self.lanes.guests and not self.leases
+
+    def _went_unanswered(self, job: Job) -> None:
+        self.limits.end(job)
+        self._unanswered[job.request.request_id] = job.judged
+        if len(self._unanswered) > _REMEMBERED:
+            del self._unanswered[next(iter(self._unanswered))]
 
     def _count(self, request: Request, now: float) -> Admission:
         """A request without work takes one of its tenant's requests a minute, or is rejected."""

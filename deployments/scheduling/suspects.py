@@ -56,7 +56,7 @@ class _Inquest:
 
 class Suspects:
     """Of one model. `bans` counts those that were ever banned. `doubt`: there are new ones, of which some may wait in
-    the lanes."""
+    the lanes, or as guests."""
 
     def __init__(self) -> None:
         self.bans = 0
@@ -232,8 +232,8 @@ class Quarantine:
         return self._suspects.doubt or bool(self._lanes.aside)
 
     def step(self, now: float) -> Iterator[tuple[Job, float]]:
-        """Takes new suspects out of the lanes, and lets out who may run. Those that are banned are taken out one at a
-        time, each with the seconds until one of its deaths is forgotten."""
+        """Takes new suspects out of the lanes and the guests' room, and lets out who may run. Those that are banned are
+        taken out one at a time, each with the seconds until one of its deaths is forgotten."""
         if self._suspects.doubt:
             self._suspects.doubt = False
             self._take_from_lanes(now)
@@ -302,8 +302,8 @@ class Quarantine:
         return self._trial is not None
 
     def _take_from_lanes(self, now: float) -> None:
-        for job in list(self._lanes.jobs.values()):
+        for job in (*self._lanes.jobs.values(), *(one.job for one in self._lanes.guests.values())):
             record = self._suspects.of(job.request.key, now)
             if record is not None and (record.banned or self._out.get(job.request.key) is not job):
-                self._lanes.leave(job)
+                self._lanes.take_out(job)
                 self.takes(job, now)

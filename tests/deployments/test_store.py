@@ -12,7 +12,7 @@ import pytest
 
 from deployments import store as stores
 from deployments.cell.act import Act, ActKind, Audit
-from deployments.store import CellStore, CellStoreError, KeptValue, reader
+from deployments.store import CellStore, CellStoreError, KeptValue, kept_in, reader
 from deployments.wire import Natural
 from tests.small_disk import small_disk
 
@@ -33,8 +33,10 @@ def read_again(path: Path) -> Epochs:
 
 
 def test_what_one_directory_wrote_the_next_one_reads(tmp_path: Path) -> None:
-    path = tmp_path / "run" / "cell.sqlite"
+    path = tmp_path / "home" / "run" / "cell.sqlite"
+    assert kept_in(path, "epochs", Epochs) == {}
     first = CellStore(path)
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     assert epochs_in(first).read() == {}
     assert epochs_in(first).write({"demo": 3, "org/mödel": 0})
     assert epochs_in(first).write({"demo": 4})
@@ -43,6 +45,7 @@ def test_what_one_directory_wrote_the_next_one_reads(tmp_path: Path) -> None:
         assert file.execute("select count(*) from kept").fetchone() == (1,)
     first.close()
     assert read_again(path) == {"demo": 4}
+    assert (kept_in(path, "epochs", Epochs), kept_in(path, "others", Epochs)) == ({"demo": 4}, {})
     with reader(path) as file:  # its cell is down
         assert file.execute("select name from kept").fetchone() == ("epochs",)
 

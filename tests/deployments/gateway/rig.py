@@ -153,7 +153,7 @@ class Rig:
             assert not len(dispatcher)
             if (own := dispatcher.own) is None or (snapshot := dispatcher.snapshot()) is None:
                 continue
-            assert not own.records.live
+            assert not [*own.records]
             assert sum(lane.waiting for lane in snapshot.lanes) == 0
             assert sum(lane.work_tokens for lane in snapshot.lanes) == 0
             assert all(

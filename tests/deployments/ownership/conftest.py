@@ -136,7 +136,7 @@ async def dispatcher() -> AsyncIterator[Dispatcher]:
     assert sum(lane.waiting for lane in snapshot.lanes) == 0
     assert not len(dispatcher)
     assert dispatcher.own is not None
-    assert not dispatcher.own.records.live
+    assert not [*dispatcher.own.records]
 
 
 @pytest.fixture

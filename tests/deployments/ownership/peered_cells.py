@@ -21,6 +21,7 @@ from deployments.ownership.takeover import Running
 from deployments.peering import Digest, HopFacts, HopRefusal, LaneDigest
 from deployments.protocol import Finished, ReplicaFacts, Usage
 from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy, TenantPolicy
+from tests.deployments.ownership.replayed_log import ReplayedLog
 from tests.deployments.peering.setups import MODEL
 
 POLICY = SchedulingPolicy(
@@ -186,7 +187,8 @@ class Cell:
             return
         self.epoch += 1
         dispatcher = self.dispatcher
-        owner = LaneOwner(POLICY, epoch=self.epoch, replicas=dispatcher.replicas, records=dispatcher.records)
+        own = {"epoch": self.epoch, "replicas": dispatcher.replicas, "records": dispatcher.records}
+        owner = LaneOwner(POLICY, decision_log=ReplayedLog(), **own)  # type: ignore[arg-type]
         owner.help_peers(self.spec, self.name, MODEL)
         self.dispatcher.on_ready = lambda facts: owner.replica_up(facts, self._runs_on(facts.replica_id))
         self.dispatcher.follow(owner)

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from cluster.spec import ClusterSpec
-from deployments.ownership import lane_owner
+from deployments.ownership import lane_owner, messages
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import LanePeering
 from deployments.ownership.record import OVER, RequestState
@@ -15,6 +15,7 @@ from deployments.ownership.roles import PeerLease
 from deployments.peering import HopFacts, HopRefusal, ModelDigest, Rules
 from deployments.protocol import ReplicaFacts
 from deployments.scheduling import Admission, Ending, Placement, Request, SchedulingPolicy
+from tests.deployments.ownership.replayed_log import ReplayedLog
 from tests.deployments.peering.setups import CELLS, MODEL, make_digest, make_hop, make_model, make_request, make_spec
 
 
@@ -56,6 +57,7 @@ class Gateway:
 
     def handed_over(self, peer_lease: PeerLease) -> None:
         assert peer_lease.hop.attempt_id == peer_lease.lease.attempt_id
+        assert crossed(messages.PlacedAtPeer(peer_lease)) == [messages.PlacedAtPeer(peer_lease)]
         self.leases[peer_lease.hop.request_id] = peer_lease
         self.heard.append(("handed over", peer_lease.hop.request_id, peer_lease.peer))
         if (owner := self.left.get(peer_lease.hop.request_id)) is not None:
@@ -83,7 +85,7 @@ class PeeredOwner:
     def __init__(self, clock: Clock, spec: ClusterSpec | None = None, max_waiting: int = 100, epoch: int = 1) -> None:
         self.clock = clock
         self.spec = spec or make_spec()
-        self.owner = LaneOwner(SchedulingPolicy(max_waiting=max_waiting), epoch=epoch)
+        self.owner = LaneOwner(SchedulingPolicy(max_waiting=max_waiting), epoch=epoch, decision_log=ReplayedLog())
         self.owner.help_peers(self.spec, "eu", MODEL)
         self.gateway = Gateway()
         self._sequence = 0
@@ -160,6 +162,11 @@ def guest_facts(name: str = "g", number: int = 1, spec: ClusterSpec | None = Non
     """Of a hop from `us` to `eu`."""
     own = {"request_id": name, "home": "us", "attempt": number, "number": number, "residency": frozenset(CELLS)}
     return make_hop(spec or make_spec(), **own | changes)
+
+
+def crossed(*said: messages.Message) -> list[messages.Message]:
+    """What comes out at the other end of a channel."""
+    return messages.MessageReader().feed(b"".join(map(messages.encode, (messages.Opening(messages.VERSION), *said))))
 
 
 @contextmanager

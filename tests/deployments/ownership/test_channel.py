@@ -42,14 +42,15 @@ from deployments.ownership.messages import (
     moved,
 )
 from deployments.ownership.record import GuestNotTaken, Rejected, RequestState
-from deployments.peering import HopFacts
-from deployments.protocol import Finished, ReplicaState
-from deployments.scheduling import Admission, Binding, Ending, Placement, RejectCause, Request, SchedulingPolicy
+from deployments.ownership.roles import PeerLease
+from deployments.peering import HopFacts, HopRefusal
+from deployments.protocol import Finished, FirstTokens, ReplicaState
+from deployments.scheduling import Admission, Binding, Ending, Lease, Placement, RejectCause, Request, SchedulingPolicy
 from deployments.scheduling.policy import TenantPolicy
 from deployments.wire import WireError
 from tests.deployments.ownership.dispatcher_rig import MODEL
 from tests.deployments.ownership.lane_owner_rig import account, facts, request
-from tests.deployments.ownership.peering_rig import guest_facts
+from tests.deployments.ownership.peering_rig import PeeredOwner, guest_facts, owner_time
 from tests.http_server import answering
 
 KINDS: tuple[type[Message], ...] = (
@@ -174,7 +175,7 @@ async def ends(owner: LaneOwner) -> AsyncIterator[Ends]:
     made = Ends(owner)
     yield made
     made.crosses()
-    assert (len(made.dispatcher), owner.records.live, owner.scheduler.is_idle) == (0, 0, True)
+    assert (len(made.dispatcher), [*owner.records], owner.scheduler.is_idle) == (0, [], True)
 
 
 async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(ends: Ends) -> None:
@@ -185,9 +186,10 @@ async def test_both_ends_hold_one_record_of_a_request_and_messages_move_both(end
     assert here.state is there.state is RequestState.RUNNING
     assert (placement.lease.attempt_id, ends.dispatcher.url_of(placement.lease)) == ("q-1", "http://r1")
     replica = ends.owner.scheduler.fleet.by_id["r1"]
-    for _ in range(2):
+    for _ in range(2):  # the replica's word, and the first byte
+        ends.dispatcher.first_tokens(FirstTokens(("nobody-1", "q-1")))
+        assert len(ends.remote._outbox._messages) == 1
         ends.dispatcher.first_token(placement.lease)
-    assert len(ends.remote._outbox._messages) == 1
     ends.crosses()
     assert (replica.prefill_tokens, len(replica.leases)) == (0, 1)
     ends.dispatcher.refused(placement.lease, None)
@@ -233,7 +235,7 @@ async def test_a_request_whose_answer_is_kept_is_only_counted(ends: Ends) -> Non
         causes.append((await ends.submitted(one)).cause)
     assert causes == [None, RejectCause.TENANT_REQUESTS]
     snapshot = ends.owner.snapshot()
-    assert (snapshot.submitted, len(ends.dispatcher), ends.owner.records.live) == (0, 0, 0)
+    assert (snapshot.submitted, len(ends.dispatcher), [*ends.owner.records]) == (0, 0, [])
 
 
 async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(ends: Ends) -> None:
@@ -245,6 +247,40 @@ async def test_what_a_peer_has_is_recalled_and_a_guest_refused_over_the_channel(
     ends.dispatcher.release(lease, Ending.CANCELLED)
     with pytest.raises(GuestNotTaken, match=r"^spec$"):
         await ends.submitted(replace(request("guest"), guest_of="us"))
+
+
+async def test_a_lease_at_a_peer_crosses_with_all_that_becomes_of_it() -> None:
+    with owner_time() as clock:
+        home = PeeredOwner(clock)
+        home.helpful()
+        ends, one = Ends(home.owner), home.request()
+        assert (await ends.submitted(one)).accepted
+        first = await ends.dispatcher.placement(one)
+        assert isinstance(first, PeerLease)
+        ends.dispatcher.came_back(first.lease, HopRefusal.LATE)
+        ends.crosses()
+        home.helpful()
+        ends.crosses()
+        again = await ends.dispatcher.placement(one)
+        assert isinstance(again, PeerLease)
+        assert {first.peer, again.peer} == {"us", "ap"}
+        ends.dispatcher.first_token(again.lease)
+        ends.dispatcher.release(again.lease, Ending.FINISHED)
+        ends.dispatcher.peer_finished(account(again.lease.attempt_id))
+        ends.crosses()
+        assert (len(ends.dispatcher), home.is_clean(), home.owner.snapshot().counted) == (0, True, 1)
+        home.owner.close()
+
+
+async def test_times_of_another_clock_are_moved_to_the_owners(owner: LaneOwner) -> None:
+    owner.replica_state("r1", None)
+    session, one, sent_s = Session(owner, "other"), moved(request(), 1_000.0), time.monotonic() + 1_000.0
+    lease = Lease(9, replace(one, request_id="r"), "r1", sent_s, 1, 10, 30, 20, 0)
+    for message in (Submit(one, False, sent_s), Refused(lease, None, sent_s, None)):
+        session.take(message)
+    ends = [job.request.expires_s - time.monotonic() for job in owner.scheduler.lanes.jobs.values()]
+    assert ends == pytest.approx([60.0, 60.0], abs=5.0)
+    session.end()
 
 
 async def test_who_has_sent_a_request_again_gives_up_only_that(owner: LaneOwner) -> None:

@@ -1,21 +1,52 @@
 """The dispatcher's races with its owner: whatever happens in one moment, no lease, no lane entry and no pending request
 is left."""
 
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from deployments.ladder_stats import LadderMode, LadderOrder
 from deployments.ownership.dispatcher import Dispatcher
+from deployments.ownership.lane_owner import LaneOwner
 from deployments.protocol import Finished, Usage
-from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy
+from deployments.scheduling import Binding, Ending, Placement, RejectCause, Rung, SchedulingPolicy
+from deployments.scheduling.ladder import LadderStep
 from tests.deployments.ownership.dispatcher_rig import books, cancelled, facts, request, wait, waiting
 from tests.deployments.ownership.lane_owner_rig import Submitter
 
 
-async def test_what_is_longer_than_its_replicas_context_waits_for_a_longer_one(dispatcher: Dispatcher) -> None:
+@pytest.mark.parametrize(("lost", "most"), [(False, 1_025), (True, 900)])
+async def test_what_is_longer_than_its_replicas_context_waits_for_a_longer_one(
+    dispatcher: Dispatcher, lost: bool, most: int
+) -> None:
+    """The context of one that is lost meanwhile is not known."""
     dispatcher.replica_up(facts())
-    placement = await wait(dispatcher, request("a"))
+    placement = await wait(dispatcher, replace(request("a"), max_prompt_tokens=900))
+    if lost:
+        dispatcher.replica_lost("r1")
+        dispatcher.replica_up(facts("r2"))
     dispatcher.too_long(placement.lease)
     again = await dispatcher.placement(placement.request)
-    assert (again.request.max_prompt_tokens, again.lease.attempt) == (1_025, 2)
+    assert (again.request.max_prompt_tokens, again.lease.attempt) == (most, 2)
     dispatcher.release(again.lease, Ending.FINISHED)
     assert len(dispatcher) == 0
+
+
+async def test_what_was_clamped_is_so_to_a_later_owner(dispatcher: Dispatcher) -> None:
+    assert dispatcher.own is not None
+    ladder = (LadderStep(Rung.CLAMP, "interactive", 5),)
+    dispatcher.own.configure(SchedulingPolicy(ladder=ladder, allowed={"interactive": 0.1}), Binding())
+    dispatcher.own.order_ladder(LadderOrder(LadderMode.AT, ladder[0].name))
+    task = asyncio.create_task(wait(dispatcher, replace(request("a"), rungs=(Rung.CLAMP,))))
+    await asyncio.sleep(0)
+    owner = LaneOwner(SchedulingPolicy(), Binding(), 2, dispatcher.replicas, records=dispatcher.records)
+    dispatcher.on_ready = owner.replica_up
+    dispatcher.follow(owner)
+    dispatcher.replica_up(facts())
+    placement = await task
+    assert (placement.request.max_tokens, placement.request.clamped) == (5, True)
+    dispatcher.release(placement.lease, Ending.FINISHED)
 
 
 async def test_a_lost_replica_tells_each_lease_once(dispatcher: Dispatcher) -> None:

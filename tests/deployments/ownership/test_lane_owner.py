@@ -2,15 +2,18 @@
 changes."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.record import RequestState
-from deployments.scheduling import Ending, RejectCause
+from deployments.protocol import ReplicaState
+from deployments.scheduling import Ending, LadderMode, LadderOrder, LanePolicy, RejectCause, SchedulingPolicy
 from deployments.scheduling.replica import ReplicaStatus
 from tests.deployments.gateway.rig import until
 from tests.deployments.ownership.lane_owner_rig import Submitter, account, facts, request, running, state
+from tests.deployments.ownership.replayed_log import ReplayedLog
 
 
 async def test_an_id_that_one_gateway_holds_is_taken_from_no_other(owner: LaneOwner, submitter: Submitter) -> None:
@@ -38,7 +41,7 @@ async def test_a_wait_ends_by_the_owners_own_timer(owner: LaneOwner, submitter: 
     owner.submit(submitter, request("sooner", wait_s=0.01))
     await until(lambda: len(submitter.expiries) == 2)
     assert submitter.expiries == ["sooner", "later"]
-    assert owner.records.live == 0
+    assert not [*owner.records]
 
 
 async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requests_are_looked_into(
@@ -57,6 +60,35 @@ async def test_a_replica_that_died_gets_nothing_new_until_it_speaks_and_its_requ
     owner.release("q-1", Ending.FAILED)
     owner.replica_lost(lease.replica_id)
     assert [reported.key for reported in owner.scheduler.suspects.all(time.monotonic())] == ["q"]
+
+
+async def test_a_submitter_that_knows_of_a_later_attempt_waits_for_the_one_after(
+    owner: LaneOwner, submitter: Submitter
+) -> None:
+    owner.replica_state("r1", None)
+    for attempts in (0, 2, 2):
+        owner.submit(submitter, request(attempts=attempts))
+    owner.replica_up(facts())
+    assert submitter.attempt_ids == ["q-3"]
+    assert (owner.snapshot().submitted, len(owner.scheduler.lanes.jobs)) == (2, 0)
+
+
+async def test_orders_and_starts_reach_the_scheduler_and_are_replayed() -> None:
+    lanes = LanePolicy("short", 200), LanePolicy("long")
+    policy = SchedulingPolicy(lanes, groups={"short": ("a",), "long": ("b",)}, contexts={"a": 500, "b": 900})
+    owner, submitter = LaneOwner(policy, decision_log=ReplayedLog()), Submitter()
+    owner.cordon(frozenset({"r1"}))
+    owner.replica_up(facts())
+    for word in (ReplicaState.DRAINING, None):
+        owner.replica_state("r1", word)
+    owner.order_ladder(LadderOrder(LadderMode.AT_MOST, "shed:batch"))
+    assert owner.scheduler.ladder.ordered == LadderOrder(LadderMode.AT_MOST, "shed:batch")
+    assert (owner.scheduler.is_draining("r1"), set(owner.scheduler.cordoned)) == (True, {"r1"})
+    owner.expect_replica(time.monotonic() + 300.0, "b")
+    for name, prompt in (("a", 100), ("b", 800)):
+        owner.submit(submitter, replace(request(name), prompt_tokens=prompt))
+    assert [admission.cause for admission in submitter.admissions] == [None, RejectCause.STARTING]
+    owner.close()
 
 
 # What ran under an owner before: its gateway and its replica both have to say so.

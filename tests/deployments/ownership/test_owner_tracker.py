@@ -110,12 +110,14 @@ async def test_a_claim_that_failed_is_made_again_while_the_replica_is_ready(worl
 
 
 async def test_who_is_overtaken_owns_nothing_any_more_and_says_so(world: World) -> None:
+    assert world.owner_tracker.owner_url is None
     world.replica.highest = 8
     world.dispatcher.replica_up(world.facts)
     world.reported(3)
     await until(lambda: bool(world.registrar.reported))
     assert world.registrar.reported == [("overtaken", "org/demo", 8)]
     assert (world.dispatcher.owner, world.owner_tracker.epoch, world.owner_tracker.highest) == (None, None, 8)
+    assert (world.owner_tracker.taken_over, world.owner_tracker.owner_url) == (1, NOBODY)
     world.owner_tracker.overtaken(5)
     assert world.owner_tracker.highest == 8
 

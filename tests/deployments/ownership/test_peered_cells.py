@@ -123,7 +123,7 @@ def check(world: World) -> None:
         assert own is not None
         assert own.peering is not None
         assert not len(cell.dispatcher), "no pending request is left"
-        assert own.records.live == 0, own.records.counts
+        assert not [*own.records], own.records.counts
         assert own.scheduler.is_idle
         snapshot = own.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())

@@ -13,6 +13,7 @@ from deployments.ownership.lane_owner import LaneOwner
 from deployments.ownership.peering import price_of
 from deployments.ownership.record import Rejected, RequestState
 from deployments.peering import HopRefusal, Question
+from deployments.protocol import ReplicaState
 from deployments.scheduling import Binding, Ending, Placement, RejectCause, SchedulingPolicy, TenantPolicy
 from tests.deployments.ownership.lane_owner_rig import account
 from tests.deployments.ownership.peering_rig import (
@@ -54,7 +55,7 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
     before = 0
     for name, message, ending, took in (
         ("heard", told, Ending.FINISHED, 97),
-        ("a lie", lie, Ending.FINISHED, 150),
+        ("a-lie", lie, Ending.FINISHED, 150),
         ("cancelled", told, Ending.CANCELLED, None),
         ("unheard", None, Ending.FINISHED, None),
     ):
@@ -84,6 +85,9 @@ async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_pee
     (_, (_, _, first)) = home.gateway.news()
     home.refused()
     assert (home.gateway.news(), home.state(), home.owner.snapshot().away) == ([], WAITING, 0)
+    home.submit("next")
+    assert home.gateway.news()[-1][2] != first, "it had no room a moment ago"
+    home.finished("next")
     home.helpful()
     ((_, _, second),) = home.gateway.news()
     assert {first, second} == {"us", "ap"}
@@ -96,6 +100,22 @@ async def test_a_refused_request_waits_first_in_its_lane_and_goes_to_another_pee
     assert placement.lease.attempt == 3, "no attempt is issued twice"
     home.owner.release("q-3", Ending.FINISHED)
     assert home.is_clean()
+
+
+async def test_of_what_a_silent_peer_has_only_that_is_recalled_whose_client_has_no_token(
+    home: PeeredOwner, clock: Clock
+) -> None:
+    for name in ("answered", "unanswered"):
+        home.submit(name, prefix=(1, 2))
+    home.first_token("answered", ago_s=0.5)
+    home.gateway.news()
+    assert [flow.met for flow in home.owner.snapshot().flows] == [1]
+    views = home.peering.core.peers.views(MODEL, SchedulingPolicy().lanes[0].name, clock.now, (1, 2), 64)
+    peer = home.gateway.leases["answered"].peer
+    assert {view.cell: view.cached_tokens for view in views}[peer] == 128, "which has its prompt"
+    clock.now += 60.0
+    home.peering.ask()
+    assert home.gateway.news() == [("recalled", "unanswered-1")]
 
 
 async def test_what_is_placed_while_others_are_handed_over_stays(clock: Clock) -> None:
@@ -259,6 +279,22 @@ async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: C
     home.finished("second")
 
 
+async def test_what_waits_here_until_that_is_in_vain_goes_to_each_peer_in_turn(home: PeeredOwner, clock: Clock) -> None:
+    home.replica()
+    for name in ("runs", "waits"):
+        home.submit(name, patience_s=30.0)
+    assert (home.state("runs"), home.state("waits")) == (RUNNING, WAITING)
+    home.gateway.news()
+    home.owner.expect_replica(clock.now + 600.0)
+    home.owner.replica_state("r1", ReplicaState.DRAINING)
+    for _ in range(2):
+        assert [news[:2] for news in home.gateway.news()] == [("handed over", "waits")]
+        home.refused("waits")
+    assert home.gateway.news() == [("admitted", "waits", "reject", RejectCause.STARTING)]
+    home.owner.release("runs-1", Ending.FINISHED)
+    assert home.is_clean()
+
+
 @pytest.fixture
 async def peer(clock: Clock) -> AsyncIterator[PeeredOwner]:
     """A cell with a replica, asked by others."""
@@ -280,6 +316,16 @@ async def test_a_guest_that_is_another_than_its_hop_says_is_refused(peer: Peered
     assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
 
 
+async def test_a_guest_is_judged_before_its_body_comes(peer: PeeredOwner) -> None:
+    assert peer.peering.judge(guest_facts()) is None
+    assert peer.peering.judge(guest_facts(marks=frozenset({"x"}))) is HopRefusal.SPEC
+    for number in range(8):
+        peer.submit(f"own{number}")
+    peer.clock.now += 0.1
+    assert peer.peering.judge(guest_facts()) is HopRefusal.LATE
+    assert peer.peering.refusals == {HopRefusal.SPEC: 1, HopRefusal.LATE: 1}
+
+
 async def test_a_guest_without_its_hop_is_refused(peer: PeeredOwner) -> None:
     peer.owner.submit(peer.gateway, guest_facts().guest(make_request("g"), peer.clock.now))
     assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
@@ -298,7 +344,7 @@ async def test_the_scheduler_may_reject_a_guest(clock: Clock) -> None:
     assert peer.owner.scheduler.waiting.expected(make_request("x"), clock.now).p95_s == 0.0
     send(peer, guest_facts(number=2, reason="residency"))
     assert peer.gateway.news() == [("refused", "g-2@us", HopRefusal.REJECTED)]
-    assert (peer.owner.records.live, peer.is_clean()) == (0, True)
+    assert ([*peer.owner.records], peer.is_clean()) == ([], True)
     peer.owner.close()
 
 
@@ -321,7 +367,7 @@ async def test_a_guest_that_is_rejected_after_it_was_admitted_hears_why(clock: C
     with pytest.raises(Rejected, match="query_of_death"):
         async with asyncio.timeout(1.0):
             await dispatcher.placement(guest)
-    assert len(dispatcher) == owner.records.live == 0
+    assert (len(dispatcher), [*owner.records]) == (0, [])
     owner.close()
 
 
@@ -331,7 +377,7 @@ async def test_an_owner_without_peers_takes_no_guest() -> None:
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), False, hop)
     owner.submit(gateway, hop.guest(make_request("g"), 0.0), True, hop)
     assert gateway.news() == 2 * [("refused", G, HopRefusal.SPEC)]
-    assert (owner.peering, owner.records.live) == (None, 0)
+    assert (owner.peering, [*owner.records]) == (None, [])
     owner.close()
 
 
@@ -360,3 +406,13 @@ async def test_the_price_of_work_is_that_of_the_replicas_that_do_it(peer: Peered
     draining = replace(snapshot, replicas=(replace(replica, status="draining"),))
     assert price_of(priced, "eu", MODEL)(draining) is None
     assert price_of(make_spec(), "eu", MODEL)(snapshot) is None
+    pools = [[{"name": name, "price_usd_per_hour": 3.6}] for name in ("p", "q")]
+    groups = [{"name": "default", "pool": "p", "regions": ["eu"]}, {"name": "there", "pool": "q", "regions": ["us"]}]
+    apart = make_spec(
+        regions=[
+            {"name": one, "endpoint": f"https://{one}.example.org", "pools": has}
+            for one, has in zip(("eu", "us"), pools, strict=True)
+        ],
+        models=[{"name": MODEL, "source": "s", "settings": {"max_model_len": 10_000}, "groups": groups}],
+    )
+    assert price_of(apart, "eu", MODEL)(snapshot) == pytest.approx(usd), "of the groups of this cell"

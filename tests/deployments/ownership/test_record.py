@@ -50,6 +50,7 @@ def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     assert table.get("q1") is revived, "what waits again is not forgotten for what it was"
     table.move(revived, S.RUNNING, lease(2))
     table.move(revived, S.ENDED)
+    assert (revived.submitter, revived.admission) == (None, None), "nobody is told any more"
     table.begin("q5", 1, S.CLOSED)
     table.move(revived, S.CLOSED)  # ends once, before q5
     table.begin("q6", 1, S.CLOSED)
@@ -57,7 +58,7 @@ def test_the_last_that_ended_are_remembered(monkeypatch: pytest.MonkeyPatch) -> 
     table.begin("q5", 2, S.CLOSED)
     table.begin("q3", 1, S.CLOSED)
     assert known(table, *names) == ["q3", "q5", "q6"], "its later attempt ended last"
-    assert (+table.counts, table.live) == ({S.CLOSED: 3}, 0)
+    assert (+table.counts, [*table]) == ({S.CLOSED: 3}, [])
 
 
 async def test_a_client_keeps_its_record_until_it_has_noticed_the_end() -> None:
@@ -73,7 +74,7 @@ async def test_a_client_keeps_its_record_until_it_has_noticed_the_end() -> None:
     record.placement.set_exception(TimeoutError())
     assert table.holder_of(lease()) is None, "another placement was refused: its client is to hear it"
     table.leave(record)
-    assert (table.live, +table.counts, table.lost.broken) == (0, {S.CLOSED: 1}, 0)
+    assert ([*table], +table.counts, table.lost.broken) == ([], {S.CLOSED: 1}, 0)
 
 
 async def test_the_end_of_an_owner_leaves_the_clients_here_and_the_numbers_of_attempts() -> None:

@@ -179,7 +179,7 @@ class ShakyCell(RuleBasedStateMachine):
         (owner,) = [one.dispatcher.own for one in cell.gateways if one.dispatcher.own is not None]
         snapshot = owner.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values()), "no lease is left"
-        assert owner.records.live == 0, owner.records.counts
+        assert not [*owner.records], owner.records.counts
         assert sum(lane.waiting for lane in snapshot.lanes) == 0, "nothing waits"
         assert all(replica.leases == replica.kv_tokens == 0 for replica in snapshot.replicas)
         assert not any(engine.running for engine in cell.engines.values())

@@ -14,11 +14,12 @@ from deployments.scheduling import (
     SchedulingPolicy,
     TenantPolicy,
     Usage,
+    WaitReason,
 )
 from deployments.scheduling.admission import jittered_s
 from deployments.scheduling.learned_state import LearnedState
 from deployments.scheduling.request import Job
-from tests.deployments.scheduling.world import make_request, make_scheduler
+from tests.deployments.scheduling.world import ONE_AT_A_TIME, make_request, make_scheduler, submit_all
 
 LANES = (LanePolicy("short", 200, max_wait_s=1e6, cap_s=10.0), LanePolicy("long", None, max_wait_s=1e6, cap_s=30.0))
 POLICY = SchedulingPolicy(lanes=LANES, decode_weight=1.0, max_waiting=8)
@@ -147,6 +148,13 @@ def test_one_that_finds_room_is_admitted_at_once_and_promised_nothing() -> None:
 def estimated(scheduler: Scheduler, name: str = "q", slo: float = 5.0) -> None:
     """One that waits, and was told for how long."""
     assert scheduler.submit(make_request(name, slo=slo), 0.0).eta_s is not None
+
+
+def test_one_that_comes_to_wait_is_told_what_the_one_before_it_waits_for() -> None:
+    scheduler = make_scheduler(1, capacity=ONE_AT_A_TIME)
+    submit_all(scheduler, 2)
+    scheduler.step(0.0)
+    assert scheduler.submit(make_request("next"), 0.0).waits_for is WaitReason.SEQUENCES
 
 
 def test_a_promise_is_settled_once_however_it_ends() -> None:

@@ -5,7 +5,8 @@ from typing import get_args
 import pytest
 
 from cluster.spec import Scheduling, parse_spec
-from deployments.scheduling import Binding, Capacity, LanePolicy, Order, SchedulingPolicy, TenantPolicy
+from deployments.scheduling import Binding, Capacity, LanePolicy, Order, Rung, SchedulingPolicy, TenantPolicy
+from deployments.scheduling.ladder import LadderStep
 from deployments.scheduling.policy import binding_of, policy_of
 
 EVERY_SETTING = f"""
@@ -80,3 +81,27 @@ models:
     assert policy.groups == {"short": ("x", "y"), "medium": ("y",), "long": ("y",)}
     assert policy.contexts == {"x": 100, "y": 800}
     assert policy_of(spec, m, b) == policy_of(spec, n, a) == policy_of(spec), "one group is none"
+
+
+def test_a_models_ladder_has_the_steps_that_can_touch_it() -> None:
+    spec = parse_spec(
+        """
+name: c
+regions: [{name: a, pools: [{name: p}]}]
+models:
+- {name: m, source: s, settings: {max_model_len: 800}, fallback: [{to: n, classes: [batch]}]}
+- {name: n, source: s, settings: {max_model_len: 800}}
+- {name: e, source: s, task: embed, settings: {max_model_len: 800}}
+classes: [{name: interactive, ttft_ms: 500, attainment: 0.75}, {name: batch, ttft_ms: 9000, attainment: 0.5}]
+ladder:
+- {rung: clamp, classes: [batch, interactive], max_tokens: 64}
+- {rung: fallback, classes: [batch, interactive]}
+- {rung: shed, classes: [batch]}
+"""
+    )
+    clamps = [LadderStep(Rung.CLAMP, "batch", 64), LadderStep(Rung.CLAMP, "interactive", 64)]
+    back, shed = LadderStep(Rung.FALLBACK, "batch"), LadderStep(Rung.SHED, "batch")
+    ladders = [policy_of(spec, model).ladder for model in spec.models]
+    assert ladders == [(*clamps, back, shed), (*clamps, shed), (shed,)]
+    assert policy_of(spec, spec.models[0]).allowed == {"interactive": 0.25, "batch": 0.5}
+    assert policy_of(spec).ladder == ()

@@ -184,6 +184,29 @@ def test_the_wait_is_estimated_by_what_the_lane_may_use() -> None:
     assert at["last"] - now == pytest.approx(admission.eta_s[0], rel=0.4)
 
 
+def test_what_waits_for_other_groups_alone_is_not_waited_for_and_each_groups_work_is_counted() -> None:
+    scheduler = make(dataclasses.replace(POLICY, groups={"short": ("cheap",), "long": ("dear",)}), c=CHEAP, d=DEAR)
+    for now in (0.0, 10.0, 20.0, 30.0):
+        for name, prompt in (("short", 100), ("long", 600)):
+            submit(scheduler, f"{name}{now}", prompt, now=now)
+        for one in step(scheduler, now):
+            usage = Usage(one.request.prompt_tokens, 0, 40, 0)
+            scheduler.release(one.lease, Ending.FINISHED, usage, now + 5.0)
+    rows = {one.group: one for one in scheduler.snapshot(40.0).groups}
+    assert {(one.finished, one.counted, one.output_tokens) for one in rows.values()} == {(4, 4, 160)}
+    assert rows["dear"].finished_work == pytest.approx(4 * 645, rel=0.01)
+    for number in range(8):
+        submit(scheduler, f"l{number}", 600, now=40.0)
+    step(scheduler, 40.0)
+    last = make_request("last", 600, 50, 40.0)
+    before = scheduler.waiting.expected(last, 40.0)
+    for number in range(9):
+        submit(scheduler, f"s{number}", now=40.0)
+    assert scheduler.waiting.expected(last, 40.0) == before
+    submit(scheduler, "one more", 600, now=40.0)
+    assert (scheduler.waiting.expected(last, 40.0).p95_s or 0.0) > (before.p95_s or 0.0)
+
+
 def test_a_lane_is_full_by_the_rate_of_its_own_groups() -> None:
     lanes = (LANES[0], dataclasses.replace(LANES[1], cap_s=10.0))
     scheduler = make(dataclasses.replace(POLICY, lanes=lanes), c=CHEAP, d=dataclasses.replace(DEAR, sequences=1))

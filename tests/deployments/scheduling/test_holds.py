@@ -30,6 +30,7 @@ def test_what_is_held_for_a_promoted_job_goes_to_it_alone() -> None:
     scheduler.submit(make_request("late", 10, 10, 1.0), 1.0)
     assert not scheduler.step(1.0).placements
     assert scheduler.snapshot(1.0).lanes[0].head_waits_for is WaitReason.RESERVED
+    assert dict(scheduler.head_waits())["promoted"] is WaitReason.KV_TOKENS, "on the one that is held for it"
     (lease, _), *_ = scheduler.leases.values()
     scheduler.release(lease, Ending.FINISHED, None, 2.0)
     first, *_ = scheduler.step(2.0).placements

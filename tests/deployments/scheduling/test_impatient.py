@@ -51,6 +51,7 @@ def test_it_waits_where_there_is_room() -> None:
 def test_it_goes_elsewhere_where_no_replica_is_and_nobody_knows_of_one() -> None:
     scheduler = make_scheduler(replicas=0)
     assert scheduler.submit(impatient("q"), 0.0).cause is RejectCause.PATIENCE
+    assert scheduler.submit(impatient("q"), 0.0, admitted=True).cause is RejectCause.PATIENCE
     scheduler.expect_replica(5.0, 0.0)
     assert scheduler.submit(impatient("near", patience=20.0), 0.0).accepted
     scheduler.expect_replica(60.0, 0.0)

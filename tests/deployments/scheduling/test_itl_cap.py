@@ -96,6 +96,13 @@ def test_too_few_answers_and_a_cap_that_was_not_reached_move_nothing() -> None:
     assert turned(cap, 0, 50, 90.0) > before
 
 
+@pytest.mark.parametrize(("late", "answers", "moved"), [(3, 20, 1), (4, 20, 0), (12, 30, 0), (13, 30, -1)])
+def test_the_bounds_of_what_is_in_time(late: int, answers: int, moved: int) -> None:
+    """Of 20 answers 6 may be late, and of 30 nine."""
+    cap = ClassCap(ItlTarget(0.05, 0.5), 64, 20)
+    assert turned(cap, late, answers, 10.0, peak=20) == levels(64)[levels(64).index(20) + moved]
+
+
 def test_answers_that_were_placed_before_a_change_do_not_count_after_it() -> None:
     cap = ClassCap(TARGET, 64, 64)
     after = turned(cap, 20, 20, 10.0)

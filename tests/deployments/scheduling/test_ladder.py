@@ -125,6 +125,13 @@ def test_it_ends_with_the_load_and_is_tried_while_that_lasts() -> None:
     assert made.at == 0, "a quarter of the load is left"
 
 
+def test_more_replicas_relieve_as_less_traffic_does() -> None:
+    made, counts = ladder()
+    for now in range(70):
+        second(made, counts, {"a": (0, 20) if now < 10 else (20, 0)}, float(now), ready=1 if now < 10 else 20)
+    assert made.at < 4
+
+
 def ask(name: str, traffic_class: str = "b", rungs: tuple[Rung, ...] = ALL, output: int | None = 50) -> object:
     return replace(make_request(name, output=output), traffic_class=traffic_class, rungs=rungs)
 

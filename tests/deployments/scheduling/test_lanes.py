@@ -3,9 +3,12 @@ remembered."""
 
 import dataclasses
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from deployments.scheduling import LanePolicy, SchedulingPolicy, TenantPolicy
+from deployments.scheduling.lane import WorkByKey
 from deployments.scheduling.lanes import Lanes
 from deployments.scheduling.request import Job
 from tests.deployments.scheduling.world import make_request
@@ -15,6 +18,20 @@ POLICY = SchedulingPolicy(
     promoted_share=0.2,
     tenants={"b": TenantPolicy(3.0)},
 )
+
+
+@given(st.lists(st.tuples(st.floats(0, 200), st.integers(1, 99), st.booleans()), max_size=300), st.floats(-1, 201))
+def test_the_work_before_a_key_is_right_to_the_width_of_a_bin(jobs: list[tuple[float, int, bool]], key: float) -> None:
+    by_key, width = WorkByKey(), 200 / 64
+    for one, work, _ in jobs:
+        by_key.add(one, work)
+    for one, work, leaves in jobs:
+        if leaves:
+            by_key.remove(one, work)
+    at_least, at_most = (
+        sum(work for one, work, leaves in jobs if not leaves and one < key + way * width) for way in (-1, 1)
+    )
+    assert at_least - 1e-6 <= by_key.before(key) <= at_most + 1e-6
 
 
 def enter(lanes: Lanes, name: str, cost: float = 100.0, tokens: int = 100, tenant: str = "", slo: float = 5.0) -> Job:

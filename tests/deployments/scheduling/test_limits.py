@@ -1,5 +1,7 @@
 """A tenant's own limits: what passes in any minute, what a wait is worth, what a change does to what was used."""
 
+from dataclasses import replace
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
@@ -81,6 +83,34 @@ def test_an_ended_request_makes_room_whatever_its_end() -> None:
     assert ask(scheduler, "q9", "a") is None
     assert scheduler.cancel("q9", 0.0)
     assert scheduler.limits.at_once("a") == 0
+
+
+@pytest.mark.parametrize("leased", [False, True])
+def test_what_is_submitted_again_is_charged_and_counted_once(leased: bool) -> None:
+    """Its gateway's channel opened again, or it lost its replica."""
+    scheduler, request = limited(requests_per_minute=1.0, max_concurrency=1), make_request("q", tenant="a")
+    if not leased:
+        scheduler.replica_draining("r0", 0.0)
+    assert scheduler.submit(request, 0.0).accepted
+    for number in range(3):
+        assert len(scheduler.step(0.0).placements) == leased
+        if leased:
+            scheduler.replica_draining(f"r{number}", 0.0)
+            scheduler.replica_lost(f"r{number}", 0.0)
+            scheduler.replica_up(f"r{number + 1}", CAPACITY, 0.0)
+        else:
+            assert scheduler.cancel("q", 0.0)
+        assert scheduler.submit(replace(request, attempts=number + 1), 0.0, admitted=True).accepted
+    (use,) = scheduler.tenant_use()
+    assert (use.requests, use.tokens, use.at_once) == (1, 150, 1)
+    scheduler.replica_up("r9", CAPACITY, 0.0)
+    (placement,) = scheduler.step(0.0).placements
+    scheduler.first_token(placement.lease, 1.0)
+    (flow,) = scheduler.snapshot(1.0).flows
+    assert (flow.arrived, flow.met, flow.missed) == (1, not leased, leased)
+    scheduler.release(placement.lease, Ending.FINISHED, None, 1.0)
+    assert scheduler.submit(request, 1.0, admitted=True).accepted, "a new one that another owner had taken in"
+    assert scheduler.tenant_use()[0].requests == 2
 
 
 def test_the_engines_count_settles_what_was_booked() -> None:

@@ -85,6 +85,24 @@ class SchedulerMachine(SchedulerBooks):
             self.fate[name] = "cancelled"
 
     @rule(name=requests)
+    def submit_what_was_cancelled(self, name: str) -> None:
+        """Its gateway's channel broke and opened again: it is charged and counted no second time."""
+        if self.fate[name] != "cancelled" or name in self.attempts:
+            return
+        before = self._charged()
+        admission = self.scheduler.submit(self.made[name], self.now, admitted=True)
+        assert admission == self.twin.submit(self.made[name], self.now, admitted=True)
+        assert admission.accepted or admission.cause is RejectCause.STARTING
+        assert self._charged() == before
+        self.fate[name] = "waiting" if admission.accepted else "rejected"
+        if admission.accepted and self.scheduler.lanes.jobs[name].judged:
+            self.answered.add(name)
+
+    def _charged(self) -> tuple[int, dict[str, float]]:
+        arrived = sum(flow.arrived for flow in self.scheduler.tally.flows.values())
+        return arrived, {use.tenant: use.requests for use in self.scheduler.tenant_use()}
+
+    @rule(name=requests)
     def withdraw(self, name: str) -> None:
         """A peer cell takes it, if it waits."""
         waits = self.fate[name] == "waiting"
@@ -167,7 +185,8 @@ class SchedulerMachine(SchedulerBooks):
         self.prefilled.clear()  # a new owner hears of first tokens anew
         self.answered.clear()
         self.withdrawn = 0
-        self.fate = {name: "elsewhere" if fate == "away" else fate for name, fate in self.fate.items()}
+        gone = ("away", "cancelled")
+        self.fate = {name: "elsewhere" if fate in gone else fate for name, fate in self.fate.items()}
         self.ready_at_s = None
         for name in sorted(self.cordoned):
             self._both(lambda scheduler, name=name: scheduler.replica_cordoned(name, self.now))

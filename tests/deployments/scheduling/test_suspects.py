@@ -198,13 +198,14 @@ def test_who_is_tried_comes_before_all_others_of_its_lane() -> None:
     ]
 
 
-def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all() -> None:
-    """Its like that waited in the lane when the replica died waits aside as well."""
+@pytest.mark.parametrize("home", ["", "eu"])
+def test_of_one_suspect_one_run_goes_on_until_its_outcome_settles_it_for_all(home: str) -> None:
+    """Its like that waited in the lane, or as a guest, when the replica died waits aside as well."""
     scheduler = make_scheduler(1, POLICY, Capacity(1, 0, 4_000, 300, prefill_steps=2.0))
     first = place(scheduler, ask("q0", "same"), 0.0)
     scheduler.first_token(first, 0.2)
     for number in range(1, 4):
-        scheduler.submit(ask(f"q{number}", "same"), 0.5)
+        scheduler.submit(replace(ask(f"q{number}", "same"), guest_of=home), 0.5)
     assert scheduler.step(0.5).placements == ()
     scheduler.replica_lost("r0", 1.0)
     scheduler.replica_up("r1", BIG, 1.0)

@@ -285,5 +285,5 @@ async def test_a_client_of_another_gateway_than_the_owners_may_leave_at_any_time
             client.leave()
             await until(lambda number=number: peer.left == number, within_s=5)  # type: ignore[misc]
             assert (await closed(second, number - 1)).outcome is RequestOutcome.CANCELLED
-            await until(lambda: not home.owner.records.live)
+            await until(lambda: not [*home.owner.records])
     await peer.stop()

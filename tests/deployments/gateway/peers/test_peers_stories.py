@@ -100,7 +100,7 @@ async def test_a_peer_may_answer_what_it_likes(make_cells: MakeCells, seed: int)
         await asyncio.gather(*(client(number) for number in range(start, start + AT_ONCE)))
     await until(lambda: not len(home.service.flows))
     assert len(peer.hops) > STORIES / 3
-    await until(lambda: not home.owner.records.live and not peering_of(home).core.away)
+    await until(lambda: not [*home.owner.records] and not peering_of(home).core.away)
     ids = [ledger.request_id for ledger in home.closed]
     await until(lambda: not len(home.gateway._closed))
     assert len(ids) == len(set(ids)), "each request is closed once"
