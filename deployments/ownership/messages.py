@@ -23,7 +23,7 @@ LANES_PATH = "/raylane/lanes"
 """POST `LANES_PATH?model=...&gateway=...&epoch=...&channel=...` opens the exchange. `channel` numbers those that the
 gateway opens: a later one ends those before. 409 where the other does not own the model under that epoch, or a later
 channel of the gateway came first."""
-VERSION = 2
+VERSION = 3
 BEAT_S = 0.5
 UNRESPONSIVE_AFTER_S = 2.5
 """Who said nothing for so long is given up."""
