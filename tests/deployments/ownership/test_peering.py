@@ -57,6 +57,7 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
         ("heard", told, Ending.FINISHED, 97),
         ("a-lie", lie, Ending.FINISHED, 150),
         ("cancelled", told, Ending.CANCELLED, None),
+        ("cut", replace(told, usage=replace(told.usage, sequences=0)), Ending.FINISHED, None),
         ("unheard", None, Ending.FINISHED, None),
     ):
         home.helpful()
@@ -233,8 +234,14 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
     home.submit()
     (admitted, handed_over) = home.gateway.news()
     assert (admitted[:3], handed_over) == (("admitted", "q", "queue"), ("handed over", "q", "us"))
+    home.submit("lost")
+    home.gateway.news()
     home.refused(refusal=HopRefusal.LOADED)
     assert home.gateway.news() == [("admitted", "q", "reject", RejectCause.MODEL_FULL)]
+    home.refused("lost", HopRefusal.LOST)
+    home.helpful("us")
+    assert home.gateway.news()[0] == ("admitted", "lost", "queue", None)
+    assert home.state("lost") == WAITING, "it has had its hop, and is served here"
     home.owner.close()
 
 
