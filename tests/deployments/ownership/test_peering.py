@@ -249,20 +249,6 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
 G = "g-1@us"
 
 
-async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: Clock) -> None:
-    home.submit(patience_s=30.0)
-    home.gateway.news()
-    home.owner.expect_replica(clock.now + 600.0)
-    home.owner.replica_state("r1", None)
-    home.replica(name="r2")
-    home.gateway.news()
-    home.owner.replica_lost("r2")
-    home.submit("second", patience_s=30.0)
-    assert home.state("second") == AWAY, "it would be rejected here: the next replica comes too late"
-    assert home.gateway.news()[-1][:2] == ("handed over", "second")
-    home.finished("second")
-
-
 async def test_what_waits_here_until_that_is_in_vain_goes_to_each_peer_in_turn(home: PeeredOwner, clock: Clock) -> None:
     home.replica()
     for name in ("runs", "waits"):
@@ -271,6 +257,10 @@ async def test_what_waits_here_until_that_is_in_vain_goes_to_each_peer_in_turn(h
     home.gateway.news()
     home.owner.expect_replica(clock.now + 600.0)
     home.owner.replica_state("r1", ReplicaState.DRAINING)
+    home.submit("comes", patience_s=30.0)
+    assert (home.state("comes"), home.gateway.heard.pop()[:2]) == (AWAY, ("handed over", "comes"))
+    home.finished("comes")
+    home.gateway.heard.pop()
     for _ in range(2):
         assert [news[:2] for news in home.gateway.news()] == [("handed over", "waits")]
         home.refused("waits")
