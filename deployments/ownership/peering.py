@@ -7,8 +7,8 @@ other: it is released, or the request comes back to the head of its lane.
     the request is             its record  its place
     in its lane                WAITING     there
     with a peer                AWAY        `Scheduler.withdraw`; where it comes back, `put_back`
-    in no lane here            AWAY        none: this cell may not serve it, or its lanes are full. Where no peer takes
-                                           it, its client is rejected for what kept it off
+    in no lane here            AWAY        `Scheduler.begin_away`: this cell may not serve it, or its lanes are full.
+                                           Where no peer takes it, its client is rejected for what kept it off
 
 A request counts as demand of the cell where it arrived, wherever it is served. So the autoscaler at home still sees it,
 and that of the peer sees a guest only as load. One that its home may not serve is no demand there, since more replicas
@@ -51,7 +51,6 @@ from deployments.scheduling import (
     WaitingRequest,
 )
 from deployments.scheduling.replica import ReplicaStatus
-from deployments.scheduling.request import lease_away
 
 _STATED_S = 0.05
 """What this cell's own digest would say is made anew after so long: a snapshot takes tens of microseconds, and under
@@ -190,7 +189,7 @@ class LanePeering:
         if self.core.may_serve(self.model, request):
             return False
         rejection = Admission(AdmissionKind.REJECT, "", RejectCause.RESIDENCY, retry_after_s=_RETRY_S)
-        self._seek(submitter, Homeless(request, rejection), now)
+        self._seek(submitter, Homeless(request, rejection), admitted, now)
         return True
 
     def takes_rejected(
@@ -203,7 +202,7 @@ class LanePeering:
             return not admitted
         if rejection.cause is None or rejection.cause.blame is not Blame.ROOM:
             return False
-        self._seek(submitter, Homeless(request, rejection), now)
+        self._seek(submitter, Homeless(request, rejection), admitted, now)
         return True
 
     def consider(self, request_id: str, now: float) -> bool:
@@ -247,10 +246,11 @@ class LanePeering:
             self._find(submitter, homeless, now)
         elif self.core.may_serve(self.model, homeless.request):
             del self._homeless[record.request_id]
+            self.scheduler.cancel(record.request_id, now)
             self.records.move(record, RequestState.CLOSED)
             self.enter(submitter, replace(homeless.request, hops=1), True, record.attempt, None)
         else:
-            self._reject(submitter, homeless)
+            self._reject(submitter, homeless, now)
 
     def gone(self, request_id: str) -> None:
         """Nobody waits for the request any more."""
@@ -268,7 +268,8 @@ class LanePeering:
         record = self.records.get(request.request_id)
         assert record is not None
         assert record.submitter is not None
-        booked = self.scheduler.withdraw(request.request_id, now) or lease_away(request, now)
+        booked = self.scheduler.withdraw(request.request_id, now)
+        assert booked is not None
         lease = replace(booked, replica_id=f"cell {offer.peer}", attempt=record.attempt + 1)
         self.records.move(record, RequestState.AWAY, lease)
         hop = replace(offer.hop, attempt=lease.attempt)
@@ -284,15 +285,20 @@ class LanePeering:
         homeless = Homeless(request, gone.admission)
         offer = self._offer_of(homeless, now)
         if offer is not None:
+            self.scheduler.begin_away(request, now, admitted=True, charged=True)
             self._homeless[request.request_id] = homeless
             self._hand_over(offer, request, now)
         return offer is not None
 
-    def _seek(self, submitter: Submitter, homeless: Homeless, now: float) -> None:
-        """A new request has no lane here: it is handed over, or rejected."""
+    def _seek(self, submitter: Submitter, homeless: Homeless, admitted: bool, now: float) -> None:
+        """A new request has no lane here: it is handed over, or rejected. `admitted`: whatever its tenant's limits."""
         offer, request = self._offer_of(homeless, now), homeless.request
         if offer is None:
-            self._reject(submitter, homeless)
+            self._reject(submitter, homeless, now)
+            return
+        at_limit = self.scheduler.begin_away(request, now, admitted)
+        if at_limit is not None:
+            self._reject(submitter, Homeless(request, at_limit), now)
             return
         admission = Admission(AdmissionKind.QUEUE, homeless.rejection.lane)
         record = self.records.begin(request.request_id, request.attempts, RequestState.AWAY, submitter)
@@ -304,7 +310,7 @@ class LanePeering:
     def _find(self, submitter: Submitter, homeless: Homeless, now: float) -> None:
         offer = self._offer_of(homeless, now)
         if offer is None:
-            self._reject(submitter, homeless)
+            self._reject(submitter, homeless, now)
         else:
             self._hand_over(offer, homeless.request, now)
 
@@ -319,8 +325,10 @@ class LanePeering:
         p95_s = None if rejection.cause is RejectCause.RESIDENCY else wait_s
         return self._decide(replace(expected, p95_s=p95_s), now)
 
-    def _reject(self, submitter: Submitter, homeless: Homeless) -> None:
+    def _reject(self, submitter: Submitter, homeless: Homeless, now: float) -> None:
         request_id = homeless.request.request_id
+        if request_id in self._homeless:
+            self.scheduler.cancel(request_id, now)
         record = self.records.get(request_id)
         if record is not None and record.state in QUEUED:
             self.records.move(record, RequestState.CLOSED)

@@ -78,6 +78,10 @@ class RecordingScheduler(Scheduler):
     adopt = _input(Scheduler.adopt, lambda reported, started, now: (now, (reported, started)))
     cancel = _input(Scheduler.cancel, lambda request_id, now: (now, (request_id,)))
     withdraw = _input(Scheduler.withdraw, lambda request_id, now: (now, (request_id,)))
+    begin_away = _input(
+        Scheduler.begin_away,
+        lambda request, now, admitted=False, charged=False: (now, (request, admitted, charged)),
+    )
     put_back = _input(Scheduler.put_back, lambda request_id, now: (now, (request_id,)))
     first_token_away = _input(Scheduler.first_token_away, lambda request_id, now: (now, (request_id,)))
     died_away = _input(Scheduler.died_away, lambda request_id, now: (now, (request_id,)))

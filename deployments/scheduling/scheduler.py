@@ -196,16 +196,35 @@ class Scheduler:
         stays this cell's demand: until `cancel` or `put_back` it goes on counting against its tenant's limits, and it
         meets or misses its SLO by the first token that its client gets from the peer. Its wait estimate teaches
         nothing. Returns the lease by which the peer's account of it can be learned (`learn`); no replica here is booked
-        with it. None when it does not wait."""
+        with it; of one that is away (`begin_away`), that of another attempt. None for any other."""
         job = self.lanes.waiting(request_id)
-        if job is None:
+        if job is not None:
+            self.lanes.take_out(job)
+            self.forecasts.withdraw(job)
+            self.tally.withdrawn += 1
+            self.lanes.away[request_id] = job
+        elif (job := self.lanes.away.get(request_id)) is None:
             return None
-        self.lanes.take_out(job)
-        self.forecasts.withdraw(job)
         job.request = replace(job.request, attempts=job.request.attempts + 1)
-        self.tally.withdrawn += 1
-        self.lanes.away[request_id] = job
         return lease_away(job.request, now, job.output_tokens, job.home)
+
+    def begin_away(
+        self, request: Request, now: float, admitted: bool = False, charged: bool = False
+    ) -> Admission | None:
+        """A request that enters no lane here goes to a peer cell. It is no demand of this cell, and counts against its
+        tenant's limits until `cancel`. Returns the rejection of one that would break them (`admitted`: none would;
+        `charged`: it waited here before)."""
+        job = Job(replace(request, counted=True), self.lanes.next_sequence())
+        self.learned_state.book(job, self.lanes.policy)
+        self.lanes.find_home(job)
+        rejection = self.admission.reject(job, admitted, (tenant_limits,), now)
+        if rejection is None:
+            if charged or (admitted and self._unanswered.pop(request.request_id, None) is not None):
+                self.limits.adopt(job)
+            else:
+                self.limits.begin(job)
+            self.lanes.away[request.request_id] = job
+        return rejection
 
     def put_back(self, request_id: str, now: float) -> bool:
         """A withdrawn request waits again, at its lane's head. False when it was not withdrawn."""

@@ -20,11 +20,14 @@ from deployments.ownership.roles import PeerLease
 from deployments.ownership.takeover import Running
 from deployments.peering import Digest, HopFacts, HopRefusal, LaneDigest
 from deployments.protocol import Finished, ReplicaFacts, Usage
-from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy
+from deployments.scheduling import Ending, LanePolicy, Lease, Placement, Request, SchedulingPolicy, TenantPolicy
 from tests.deployments.ownership.replayed_log import ReplayedLog
 from tests.deployments.peering.setups import MODEL
 
-POLICY = SchedulingPolicy((LanePolicy("short", 300, weight=4, max_wait_s=8, cap_s=20), LanePolicy("long", cap_s=40)))
+POLICY = SchedulingPolicy(
+    (LanePolicy("short", 300, weight=4, max_wait_s=8, cap_s=20), LanePolicy("long", cap_s=40)),
+    tenants={name: TenantPolicy(requests_per_minute=1e6) for name in ("free", "local", "german")},
+)
 PREFILL_PER_S = 5_000.0
 SEATS = 4
 ROUND_TRIP_S = 0.08

@@ -128,6 +128,7 @@ def check(world: World) -> None:
         snapshot = own.snapshot()
         assert snapshot.placed + snapshot.adopted == sum(snapshot.endings.values())
         assert snapshot.away == 0
+        assert not any(use.at_once for use in own.scheduler.tenant_use())
         own.peering.ask()
         core = own.peering.core
         assert (own.peering._homeless, core.away, core.offered) == ({}, {}, ())

@@ -197,7 +197,30 @@ async def test_what_a_cell_may_not_serve_enters_no_lane_there(barred: PeeredOwne
     barred.finished()
     barred.owner.peer_finished(account("q-1"))
     assert (barred.state(), barred.is_clean(), barred.owner.snapshot().flows) == (None, True, ())
-    assert barred.owner.snapshot().counted == 0, "nothing of it was booked here"
+    assert barred.owner.snapshot().counted == 1
+
+
+async def test_limits_hold_for_what_enters_no_lane_here(barred: PeeredOwner) -> None:
+    """Each of these counts from its hand-over on, and what its peer's engine has counted settles it."""
+    limits = TenantPolicy(tokens_per_minute=60_000.0, max_concurrency=2)
+    barred.owner.configure(SchedulingPolicy(tenants={"": limits}), Binding())
+    for name in "abcd":
+        barred.helpful()
+        barred.submit(name)
+        if barred.state(name) is AWAY:
+            barred.first_token(name)
+    heard = [(name, cause) for what, name, *_, cause in barred.gateway.news() if what == "admitted"]
+    assert heard == [("a", None), ("b", None), *((name, RejectCause.TENANT_CONCURRENCY) for name in "cd")]
+    (use,) = barred.owner.scheduler.tenant_use()
+    assert (use.requests, use.at_once) == (2, 2)
+    barred.finished("a")
+    barred.owner.peer_finished(account("a-1", output=7))
+    barred.refused("b")
+    barred.refused("b")
+    assert barred.gateway.news()[-1] == ("admitted", "b", "reject", RejectCause.RESIDENCY)
+    (settled,) = barred.owner.scheduler.tenant_use()
+    assert (settled.at_once, settled.tokens < use.tokens) == (0, True)
+    assert barred.is_clean()
 
 
 async def test_what_no_cell_takes_that_may_is_rejected_for_its_residency(barred: PeeredOwner) -> None:

@@ -61,6 +61,7 @@ INPUTS: dict[str, Call] = {
     "adopt": lambda s: s.adopt(LEASE, True, 2.5),
     "cancel": lambda s: s.cancel("nobody", 2.5),
     "withdraw": lambda s: s.withdraw("nobody", 2.5),
+    "begin_away": lambda s: s.begin_away(REQUEST, 2.5, True, True),
     "put_back": lambda s: s.put_back("nobody", 2.5),
     "first_token_away": lambda s: s.first_token_away("nobody", 2.5),
     "died_away": lambda s: s.died_away("nobody", 2.5),
