@@ -41,6 +41,8 @@ class Gateway:
         """Requests whose clients have just left, and the owner that is to hear of it."""
 
     def admitted(self, request_id: str, admission: Admission) -> None:
+        assert crossed(messages.Admitted(request_id, admission)) == [messages.Admitted(request_id, admission)]
+        assert admission.lane in ("", *(lane.name for lane in SchedulingPolicy().lanes))
         self.heard.append(("admitted", request_id, admission.kind.value, admission.cause))
 
     def placed(self, placement: Placement, url: str) -> None:
@@ -57,6 +59,7 @@ class Gateway:
 
     def handed_over(self, peer_lease: PeerLease) -> None:
         assert peer_lease.hop.attempt_id == peer_lease.lease.attempt_id
+        assert peer_lease.lease.replica_id == f"cell {peer_lease.peer}"
         assert crossed(messages.PlacedAtPeer(peer_lease)) == [messages.PlacedAtPeer(peer_lease)]
         self.leases[peer_lease.hop.request_id] = peer_lease
         self.heard.append(("handed over", peer_lease.hop.request_id, peer_lease.peer))

@@ -264,6 +264,9 @@ async def test_a_lease_at_a_peer_crosses_with_all_that_becomes_of_it() -> None:
         again = await ends.dispatcher.placement(one)
         assert isinstance(again, PeerLease)
         assert {first.peer, again.peer} == {"us", "ap"}
+        record = ends.dispatcher.records.get("q")
+        assert record is not None
+        assert record.state is RequestState.AWAY
         ends.dispatcher.first_token(again.lease)
         ends.dispatcher.release(again.lease, Ending.FINISHED)
         ends.dispatcher.peer_finished(account(again.lease.attempt_id))

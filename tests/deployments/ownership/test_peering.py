@@ -57,6 +57,7 @@ async def test_what_the_peers_engine_counted_settles_the_limit_and_is_learned(cl
         ("heard", told, Ending.FINISHED, 97),
         ("a-lie", lie, Ending.FINISHED, 150),
         ("cancelled", told, Ending.CANCELLED, None),
+        ("cut", replace(told, usage=replace(told.usage, sequences=0)), Ending.FINISHED, None),
         ("unheard", None, Ending.FINISHED, None),
     ):
         home.helpful()
@@ -256,27 +257,19 @@ async def test_what_finds_its_lanes_full_may_find_room_at_a_peer(clock: Clock) -
     home.submit()
     (admitted, handed_over) = home.gateway.news()
     assert (admitted[:3], handed_over) == (("admitted", "q", "queue"), ("handed over", "q", "us"))
+    home.submit("lost")
+    home.gateway.news()
     home.refused(refusal=HopRefusal.LOADED)
     assert home.gateway.news() == [("admitted", "q", "reject", RejectCause.MODEL_FULL)]
+    home.refused("lost", HopRefusal.LOST)
+    home.helpful("us")
+    assert home.gateway.news()[0] == ("admitted", "lost", "queue", None)
+    assert home.state("lost") == WAITING, "it has had its hop, and is served here"
     home.owner.close()
 
 
 # Guests.
 G = "g-1@us"
-
-
-async def test_what_waits_in_vain_may_still_be_taken(home: PeeredOwner, clock: Clock) -> None:
-    home.submit(patience_s=30.0)
-    home.gateway.news()
-    home.owner.expect_replica(clock.now + 600.0)
-    home.owner.replica_state("r1", None)
-    home.replica(name="r2")
-    home.gateway.news()
-    home.owner.replica_lost("r2")
-    home.submit("second", patience_s=30.0)
-    assert home.state("second") == AWAY, "it would be rejected here: the next replica comes too late"
-    assert home.gateway.news()[-1][:2] == ("handed over", "second")
-    home.finished("second")
 
 
 async def test_what_waits_here_until_that_is_in_vain_goes_to_each_peer_in_turn(home: PeeredOwner, clock: Clock) -> None:
@@ -287,6 +280,10 @@ async def test_what_waits_here_until_that_is_in_vain_goes_to_each_peer_in_turn(h
     home.gateway.news()
     home.owner.expect_replica(clock.now + 600.0)
     home.owner.replica_state("r1", ReplicaState.DRAINING)
+    home.submit("comes", patience_s=30.0)
+    assert (home.state("comes"), home.gateway.heard.pop()[:2]) == (AWAY, ("handed over", "comes"))
+    home.finished("comes")
+    home.gateway.heard.pop()
     for _ in range(2):
         assert [news[:2] for news in home.gateway.news()] == [("handed over", "waits")]
         home.refused("waits")
