@@ -100,18 +100,18 @@ class SchedulerMachine(SchedulerBooks):
 
     def _charged(self) -> tuple[int, dict[str, float]]:
         arrived = sum(flow.arrived for flow in self.scheduler.tally.flows.values())
-        return arrived, {use.tenant: use.requests for use in self.scheduler.tenant_use()}
+        return arrived, {use.tenant: use.requests for use in self.scheduler.tenant_use() if use.requests}
 
     @rule(name=requests)
     def withdraw(self, name: str) -> None:
-        """A peer cell takes it, if it waits."""
-        waits = self.fate[name] == "waiting"
+        """A peer cell takes it, if it waits, or another attempt of it, if it is away."""
+        fate = self.fate[name]
         lease = self.scheduler.withdraw(name, self.now)
         assert lease == self.twin.withdraw(name, self.now)
-        assert (lease is not None) == waits
-        if waits:
+        assert (lease is not None) == (fate in ("waiting", "away"))
+        if lease is not None:
             self.fate[name] = "away"
-            self.withdrawn += 1
+            self.withdrawn += fate == "waiting"
             self.attempts[name] = self.attempts.get(name, 0) + 1
 
     @rule(name=requests)
