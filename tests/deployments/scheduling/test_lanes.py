@@ -20,7 +20,10 @@ POLICY = SchedulingPolicy(
 )
 
 
-@given(st.lists(st.tuples(st.floats(0, 200), st.integers(1, 99), st.booleans()), max_size=300), st.floats(-1, 201))
+@given(
+    st.lists(st.tuples(st.floats(0, 200), st.integers(1, 99), st.booleans()), min_size=200, max_size=250),
+    st.floats(-1, 201),
+)
 def test_the_work_before_a_key_is_right_to_the_width_of_a_bin(jobs: list[tuple[float, int, bool]], key: float) -> None:
     by_key, width = WorkByKey(), 200 / 64
     for one, work, _ in jobs:
