@@ -254,6 +254,7 @@ TestScheduler.settings = settings(max_examples=settings.default.max_examples * 4
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_800)
 class TestManySchedules(SchedulerMachine.TestCase):  # type: ignore[misc, name-defined]
     """The same over thousands of schedules."""
 
