@@ -285,7 +285,7 @@ class LanePeering:
         homeless = Homeless(request, gone.admission)
         offer = self._offer_of(homeless, now)
         if offer is not None:
-            self.scheduler.begin_away(request, now, admitted=True, charged=True)
+            self.scheduler.begin_away(request, now, True, True)
             self._homeless[request.request_id] = homeless
             self._hand_over(offer, request, now)
         return offer is not None
@@ -296,7 +296,7 @@ class LanePeering:
         if offer is None:
             self._reject(submitter, homeless, now)
             return
-        at_limit = self.scheduler.begin_away(request, now, admitted)
+        at_limit = self.scheduler.begin_away(request, now, admitted, False)
         if at_limit is not None:
             self._reject(submitter, Homeless(request, at_limit), now)
             return

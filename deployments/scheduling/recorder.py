@@ -79,8 +79,7 @@ class RecordingScheduler(Scheduler):
     cancel = _input(Scheduler.cancel, lambda request_id, now: (now, (request_id,)))
     withdraw = _input(Scheduler.withdraw, lambda request_id, now: (now, (request_id,)))
     begin_away = _input(
-        Scheduler.begin_away,
-        lambda request, now, admitted=False, charged=False: (now, (request, admitted, charged)),
+        Scheduler.begin_away, lambda request, now, admitted, charged: (now, (request, admitted, charged))
     )
     put_back = _input(Scheduler.put_back, lambda request_id, now: (now, (request_id,)))
     first_token_away = _input(Scheduler.first_token_away, lambda request_id, now: (now, (request_id,)))

@@ -208,9 +208,7 @@ class Scheduler:
         job.request = replace(job.request, attempts=job.request.attempts + 1)
         return lease_away(job.request, now, job.output_tokens, job.home)
 
-    def begin_away(
-        self, request: Request, now: float, admitted: bool = False, charged: bool = False
-    ) -> Admission | None:
+    def begin_away(self, request: Request, now: float, admitted: bool, charged: bool) -> Admission | None:
         """A request that enters no lane here goes to a peer cell. It is no demand of this cell, and counts against its
         tenant's limits until `cancel`. Returns the rejection of one that would break them (`admitted`: none would;
         `charged`: it waited here before)."""

@@ -326,6 +326,7 @@ async def test_a_guest_is_judged_before_its_body_comes(peer: PeeredOwner) -> Non
 async def test_a_guest_without_its_hop_is_refused(peer: PeeredOwner) -> None:
     peer.owner.submit(peer.gateway, guest_facts().guest(make_request("g"), peer.clock.now))
     assert peer.gateway.news() == [("refused", G, HopRefusal.SPEC)]
+    assert peer.peering.refusals == {HopRefusal.SPEC: 1}
 
 
 async def test_a_guest_of_an_earlier_owner_is_not_asked_about_again(peer: PeeredOwner) -> None:
