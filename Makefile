@@ -9,7 +9,7 @@ export PYTHON
 unexport PYTHONDONTWRITEBYTECODE
 RUN := .venv/bin/python -m
 
-.PHONY: help dev install serve test test-fast test-whole test-smoke test-live mutants next-vllm bench lint lock sbom audit clean
+.PHONY: help dev install serve test test-fast test-whole test-live mutants next-vllm bench lint lock sbom audit clean
 help:            ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
@@ -26,25 +26,22 @@ dev:
 lint: dev        ## ruff and mypy over everything
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	nice $(RUN) mypy
+	$(RUN) mypy
 
 # Several processes on few cores: one thread of BLAS each, or they spin while they wait for each other. Each imports all tests, so not those that need Ray.
-# The lower priority leaves the cores to the live tests, which run beside them and mostly wait.
-SPREAD := nice env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q --dist worksteal --ignore=tests/smoke --ignore=tests/live
+SPREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(RUN) pytest -q --dist worksteal --ignore=tests/smoke --ignore=tests/live
 
 # Collected once before: four processes that begin together would each compile all of the tests. What is wrong is told by the run itself.
 test-whole: dev
 	@$(RUN) pytest --collect-only -q -m "not long" > /dev/null 2>&1 || true
 	$(SPREAD) -n 4 -m "not live and not long"
 
-test-smoke: dev
-	$(RUN) pytest -q -m "live and not long" --durations=15
-
 test-fast: dev   ## the tests that need neither Ray nor an engine, less those that take seconds (two minutes)
 	$(SPREAD) -n 3 --hypothesis-profile=fast -m "not live and not long and not whole"
 
 test: dev        ## everything that gates: lint, all tests without Ray, one live smoke per capability (about 20 minutes)
-	$(MAKE) --no-print-directory -j 3 test-smoke lint test-whole
+	$(MAKE) --no-print-directory -j 2 lint test-whole
+	$(RUN) pytest -m "live and not long" --durations=15
 
 test-live: dev   ## the longer live suites: storms, kills, cancellation at scale; and mutants
 	$(RUN) pytest -m long
