@@ -118,7 +118,7 @@ class Scheduler:
         job = Job(request, self.lanes.next_sequence())
         self.learned_state.book(job, self.lanes.policy)
         self.lanes.find_home(job)
-        judged = self._unanswered.pop(request.request_id, None)
+        judged = self._unanswered.get(request.request_id)
         again = admitted and judged is not None
         if again:
             job.judged = bool(judged)
@@ -138,6 +138,7 @@ class Scheduler:
 
     def _take_in(self, job: Job, again: bool, now: float) -> Admission:
         request = job.request
+        self._unanswered.pop(request.request_id, None)
         if again:
             self.limits.adopt(job)
         else:

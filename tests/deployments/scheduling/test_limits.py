@@ -113,6 +113,18 @@ def test_what_is_submitted_again_is_charged_and_counted_once(leased: bool) -> No
     assert scheduler.tenant_use()[0].requests == 2
 
 
+def test_what_comes_back_and_goes_to_a_peer_for_want_of_room_is_charged_once() -> None:
+    scheduler, request = limited(requests_per_minute=9.0), make_request("q", tenant="a", patience=5.0)
+    assert scheduler.submit(request, 0.0).accepted
+    assert scheduler.cancel("q", 0.0)
+    scheduler.replica_draining("r0", 0.0)
+    scheduler.replica_lost("r0", 0.0)
+    scheduler.expect_replica(1_000.0, 0.0)
+    assert scheduler.submit(request, 0.0, admitted=True).cause is RejectCause.STARTING
+    assert scheduler.begin_away(request, 0.0, True, False) is None
+    assert [(use.requests, use.at_once) for use in scheduler.tenant_use()] == [(1, 1)]
+
+
 def test_the_engines_count_settles_what_was_booked() -> None:
     scheduler = limited(tokens_per_minute=400.0)
     assert ask(scheduler, "q0", "a", prompt=100, output=250) is None
