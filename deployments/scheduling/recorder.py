@@ -40,10 +40,7 @@ def _input(
 
     def call(self: "RecordingScheduler", /, *args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
         core: Callable[Concatenate[Scheduler, _Given], _Result] = getattr(Scheduler, name)
-        if self._nested:  # the scheduler calls itself, which is no input
-            return core(self, *args, **kwargs)
-        now, arguments = recorded(*args, **kwargs)
-        return self._record(now, name, arguments, lambda: core(self, *args, **kwargs))
+        return self._record(core, recorded, *args, **kwargs)
 
     return call
 
@@ -102,18 +99,28 @@ class RecordingScheduler(Scheduler):
     )
     step = _input(Scheduler.step, lambda now: (now, ()))
 
-    def _record(self, now: float, method: str, arguments: tuple[object, ...], call: Callable[[], _Result]) -> _Result:
+    def _record(
+        self,
+        method: Callable[Concatenate[Scheduler, _Given], _Result],
+        recorded: Callable[_Given, tuple[float, tuple[object, ...]]],
+        /,
+        *args: _Given.args,
+        **kwargs: _Given.kwargs,
+    ) -> _Result:
+        if self._nested:  # the scheduler calls itself, which is no input
+            return method(self, *args, **kwargs)
+        now, arguments = recorded(*args, **kwargs)
         self._try(lambda: self.begin(now) if self._due() else None)
         self._nested = True
         try:
-            result = call()
+            result = method(self, *args, **kwargs)
         except Exception as error:  # the caller gets it; who knows what has changed before
             self._lost(error)
             raise
         finally:
             self._nested = False
             self._inputs += 1
-        self._try(lambda: self._write(Input(now, method, encode(arguments), encode(decision(result)))))
+        self._try(lambda: self._write(Input(now, method.__name__, encode(arguments), encode(decision(result)))))
         return result
 
     def _try(self, note: Callable[[], None]) -> None:

@@ -160,6 +160,20 @@ def test_the_strictest_class_of_the_last_minute_counts() -> None:
     assert stats_of(scheduler, 75.0).max_sequences == 64
 
 
+@pytest.mark.parametrize(("output_tokens", "lowers"), [(4, False), (6, True)])
+def test_an_answer_says_something_where_a_second_token_came_to_each_of_its_sequences(
+    output_tokens: int, lowers: bool
+) -> None:
+    cap = ItlCap({"strict": TARGET}, 64, {"strict": 64})
+    request = replace(make_request("q", 10, 11), traffic_class="strict")
+    lease = Lease(0, request, "r0", 1.0, 1, 10, 21, 11, 0)
+    cap.began(lease, 1)
+    for _ in range(30):
+        cap.ended(lease, Usage(10, 0, output_tokens, 0, 4, 0.01, 10.0), 1.0)
+    cap.turn([lease], 64, 10.0)
+    assert (cap.caps["strict"].sequences < 64) is lowers
+
+
 def test_late_answers_of_a_class_beside_a_stricter_one_leave_its_own_cap() -> None:
     cap = ItlCap({"strict": TARGET, "loose": OTHER}, 64, {"strict": 64, "loose": 64})
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deployments.scheduling import AdmissionKind, Ending, LadderMode, LadderOrder, RejectCause, Rung, Scheduler, Usage
-from deployments.scheduling.ladder import AGAIN_S, CLIMB_S, DOWN_S, ClassCounts, Ladder, LadderStep
+from deployments.scheduling.ladder import AGAIN_S, CLIMB_S, DOWN_S, HOLD_S, ClassCounts, Ladder, LadderStep
 from tests.deployments.scheduling.world import POLICY, make_request, make_scheduler
 
 STEPS = (
@@ -123,6 +123,23 @@ def test_it_ends_with_the_load_and_is_tried_while_that_lasts() -> None:
     for now in range(1_000, 1_090):
         second(made, counts, {"a": (5, 0)}, float(now))
     assert made.at == 0, "a quarter of the load is left"
+
+
+def test_the_last_step_holds_for_its_own_time_not_for_that_of_the_one_before() -> None:
+    made, counts = ladder()
+    made.order(LadderOrder(LadderMode.AT_MOST, "clamp:b"), 0.0)
+    for now in range(60):
+        second(made, counts, {"a": (0, 20)}, float(now))
+    made.order(LadderOrder(LadderMode.AT_MOST, "fallback:b"), 60.0)
+    now = 60
+    while made.at == 1:
+        second(made, counts, {"a": (0, 20)}, float(now))
+        now += 1
+    fired = now - 1
+    while made.at == 2:
+        second(made, counts, {}, float(now))
+        now += 1
+    assert (made.at, now - 1 - fired) == (1, HOLD_S)
 
 
 def test_more_replicas_relieve_as_less_traffic_does() -> None:
