@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from cluster.launch.kuberay import cache_folder, group_name, override_problem
+from cluster.launch.nodes import shared_secrets
 from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Model, Region
 
 
@@ -13,7 +14,7 @@ def deploy_problems(spec: ClusterSpec, region: Region) -> list[str]:
     """A line for each problem. `spec` is read without its folder: its relative paths are as written."""
     if region.deploy is None:
         return [f"regions.{region.name}.deploy: missing; needed: where the region runs (local, aws or kubernetes)"]
-    found = [*_gateways(spec, region), *_paths(spec, region), *_hosts(spec, region)]
+    found = [*_gateways(spec, region), *_paths(spec, region), *_hosts(spec, region), *_secrets(spec, region)]
     if isinstance(region.deploy, KubernetesDeploy):
         found += _kubernetes(spec, region, region.deploy)
     return found
@@ -41,6 +42,21 @@ def _hosts(spec: ClusterSpec, region: Region) -> Iterator[str]:
     for host in hosts.get(region.name, ()):
         if others := [name for name, of in hosts.items() if host in of and name != region.name]:
             yield f"regions.{region.name}.deploy: {host} is a host of {others[0]}, too; allowed: one cell on a host"
+
+
+def _secrets(spec: ClusterSpec, region: Region) -> Iterator[str]:
+    """A node gets them as it gets the cell's own, or asks AWS."""
+    assert region.deploy is not None
+    own = region.deploy.secrets.kind
+    if own == "kubernetes" and not isinstance(region.deploy, KubernetesDeploy):
+        yield f"regions.{region.name}.deploy.secrets.kind = {own!r}: allowed on hosts: file, aws"
+    for one in shared_secrets(spec):
+        if one.source.kind not in (own, "aws"):
+            allowed = ", ".join(dict.fromkeys((own, "aws")))
+            yield (
+                f"{one.key}.kind = {one.source.kind!r}: allowed in {region.name}: {allowed}; its nodes get the cell's "
+                f"own secrets by {own}"
+            )
 
 
 def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> Iterator[str]:

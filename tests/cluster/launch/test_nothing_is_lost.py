@@ -7,6 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from cli.deploy.rendering import rendering_of
+from cluster.launch import deploy_problems
 from cluster.spec import AwsDeploy, KubernetesDeploy, LocalDeploy
 from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, PUBLIC, changed, spec_of
 
@@ -203,3 +204,36 @@ def test_a_pools_amounts_reach_its_nodes(name: str) -> None:
         specs = [spec_of(one, **sections) for one in (region, other)]
         files = [rendering_of(spec, spec, spec.regions[0]).cluster for spec in specs]
         assert files[0] != files[1]
+
+
+EXTERNAL = {"url": "https://a/v1", "models": {"demo": "m"}, "tenants": {"search": 1}}
+EXTERNAL |= {"usd_per_mtok_in": 1, "usd_per_mtok_out": 1}
+OWN_FILES = {"kind": "file"}
+
+
+@pytest.mark.parametrize(
+    ("region", "kind", "allowed"),
+    [
+        (LOCAL, "file", ""),
+        (LOCAL, "kubernetes", "file, aws"),
+        (changed(LOCAL, secrets={"kind": "aws"}), "file", "aws"),
+        (AWS, "aws", ""),
+        (AWS, "file", "aws"),
+        (changed(AWS, secrets=OWN_FILES), "file", ""),
+        (KUBERNETES, "kubernetes", ""),
+        (KUBERNETES, "aws", ""),
+        (KUBERNETES, "file", "kubernetes, aws"),
+    ],
+)
+def test_a_secret_that_no_node_gets_is_refused(region: dict[str, Any], kind: str, allowed: str) -> None:
+    spec = spec_of(region, **PUBLIC, external={**EXTERNAL, "secret": {"kind": kind}})
+    refused = f"external.secret.kind = {kind!r}: allowed in {region['name']}: {allowed}"
+    found = deploy_problems(spec, spec.regions[0])
+    assert [problem.partition(";")[0] for problem in found] == ([refused] if allowed else [])
+
+
+@pytest.mark.parametrize("region", [LOCAL, AWS], ids=["local", "aws"])
+def test_hosts_mount_no_secret(region: dict[str, Any]) -> None:
+    spec = spec_of(changed(region, secrets={"kind": "kubernetes"}))
+    (problem,) = deploy_problems(spec, spec.regions[0])
+    assert problem == f"regions.{region['name']}.deploy.secrets.kind = 'kubernetes': allowed on hosts: file, aws"
