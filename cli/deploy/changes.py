@@ -39,7 +39,7 @@ class DeployPlan:
 
 
 def plan_of(rendering: Rendering, keys: str, applied: Applied) -> DeployPlan:
-    """`keys`: the digest of the tenants' keys."""
+    """`keys`: the digest of the tenants' keys, and of the secrets that all cells share."""
     cluster = applied.cluster != rendering.cluster_digest
     applications = applied.applications != rendering.applications_digest
     touched = list(_touched(rendering, applied, cluster, applied.keys not in (None, keys)))
@@ -69,7 +69,7 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
             if key not in _KINDS:
                 yield f"{where}: {key} changes"
         if keys:
-            yield f"{where}: the tenants' keys change"
+            yield f"{where}: the tenants' keys change, or a secret that cells share, which gateways read at their start"
 
 
 def _rollout(files: Mapping[str, str]) -> str | None:

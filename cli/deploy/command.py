@@ -22,7 +22,7 @@ from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState, write_files
 from cli.deploy.steps import Hosts, login
 from cluster.launch import aws_region, default_secret, deploy_problems
-from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable, copy_shared_secrets
+from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable
 from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec
 
 
@@ -110,9 +110,9 @@ def _deploy_region(
             spec, unplaced = _as_it_was(applied, spec, region, back)
             region = spec.region(region.name)
             target = _target(spec, region, state)
-        keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
+        secrets = {tenant.name: tenant.keys for tenant in spec.tenants} | target.shared_secrets()
         estimates = estimates_of(spec, unplaced, region, applied.estimates)
-        plan = plan_of(rendering_of(spec, unplaced, region, estimates), keys, applied)
+        plan = plan_of(rendering_of(spec, unplaced, region, estimates), keys_digest(secrets), applied)
         _show(plan, verbose)
         for line in target.outlook(plan):
             console.print(f"  {escape(line)}")
@@ -212,7 +212,6 @@ def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Ku
         store = SecretsFolder(
             state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
         )
-        copy_shared_secrets(spec, store.folder)
     if isinstance(deploy, AwsDeploy):
         return Hosts(spec, region, deploy, state, store, AwsRecord(cell, aws_region(region)))
     return Hosts(spec, region, deploy, state, store, HeadRecord(login(deploy, deploy.head), cell))

@@ -135,6 +135,9 @@ class Kubernetes:
         except DeployError:
             return False
 
+    def shared_secrets(self) -> dict[str, tuple[str, ...]]:
+        return {}  # pods mount them
+
     def read(self) -> CellSecrets | None:
         """What the Secret holds; None: there is none. Raises DeployError, SecretsUnavailable."""
         found = self.ask("get", f"secret/{self._secret}", "--ignore-not-found", "--output=json")

@@ -35,7 +35,7 @@ from cluster.launch import (
     cell_folder,
     expected_workers,
 )
-from cluster.secrets import SecretsFolder, SecretStore, kept
+from cluster.secrets import SecretsFolder, SecretStore, copy_shared_secrets, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 from cluster.urls import http_url
 from deployments.gateway.operators.report import STATUS_PATH, CellReport
@@ -108,6 +108,13 @@ class Hosts:
         return list(
             outlook(self._spec, self._region, plan.rendering.applications, RunningCell(*found, self._start_s()))
         )
+
+    def shared_secrets(self) -> dict[str, tuple[str, ...]]:
+        """Those that all cells share, as the nodes get them, by file. Raises DeployError, SecretsUnavailable."""
+        if not isinstance(self._store, SecretsFolder):
+            return {}
+        self._take_secrets()
+        return {name: (text,) for name, text in copy_shared_secrets(self._spec, self._store.folder).items()}
 
     def _start_s(self) -> dict[str, float]:
         """How long the starts of each model's replicas took (seconds), as a gateway that is reached from here says."""
