@@ -383,11 +383,10 @@ def test_a_worker_that_does_not_join_is_named_and_keeps_nobody_waiting_for_ever(
     assert f"workers have not joined after 0 s: {missing}; going on without them" in said.err
 
 
-def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
-    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted, spec = tmp_path / "ssh.log", SPECS["first"]
-    ssh = tmp_path / "bin" / "ssh"
+@pytest.fixture
+def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the hosts that ssh has reached; 10.77.0.4 it does not."""
+    noted, ssh = tmp_path / "ssh.log", tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
     ssh.write_text(
         f'#!/bin/sh\nfor one in "$@"; do case $one in root@*) echo "$one" >> {noted}; host=$one ;; esac; done\n'
@@ -395,17 +394,43 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     )
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    return noted
+
+
+@pytest.mark.parametrize("is_deployed", [True, False], ids=["deploy", "down"])
+def test_a_worker_that_leaves_the_spec_is_stopped(
+    machines: Machines, reached: Path, capsys: pytest.CaptureFixture[str], is_deployed: bool
+) -> None:
+    deploy(SPECS["first"], machines)
+    fewer = {**LOCAL, "pools": [LOCAL["pools"][1]]}
+    spec = spec_of(changed(fewer, workers=LOCAL["deploy"]["workers"][2:]), **PUBLIC)
+    if is_deployed:
+        deploy(spec, machines)
+    else:
+        hosts = hosts_of(spec)
+        hosts.down(hosts.record.read())
+        assert hosts.record.read() == Applied()
+    stopped = reached.read_text().splitlines()
+    assert {"root@10.77.0.3", "root@10.77.0.4"} <= set(stopped)
+    assert ("root@10.77.0.5" in stopped) is not is_deployed
+    assert "it has left the spec, and Ray may still run on 10.77.0.4: no route to host" in capsys.readouterr().err
+
+
+def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
+    machines: Machines, reached: Path
+) -> None:
+    spec = SPECS["first"]
     deploy(spec, machines)
     hosts = hosts_of(spec)
     with pytest.raises(DeployError, match=r"Ray may still run on 10\.77\.0\.4: no route to host"):
         hosts.down(hosts.record.read())
     assert machines.config is not None
     assert machines.config["applications"] == [], "requests may finish first"
-    reached = noted.read_text().splitlines()
-    assert reached[0] == "root@10.77.0.2"
-    assert set(reached) == {f"root@{address}" for address in ("10.77.0.2", *WORKERS)}
+    stopped = reached.read_text().splitlines()
+    assert stopped[0] == "root@10.77.0.2"
+    assert set(stopped) == {f"root@{address}" for address in ("10.77.0.2", *WORKERS)}
     assert hosts.record.read().cluster is not None, "the next `--down` goes on"
-    ssh.write_text("#!/bin/sh\n")
+    (reached.parent / "bin" / "ssh").write_text("#!/bin/sh\n")
     hosts.down(hosts.record.read())
     assert hosts.record.read() == Applied()
 
