@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -23,7 +22,7 @@ from cli.deploy.state import DeployState, write_files
 from cli.deploy.steps import Hosts, login
 from cluster.launch import aws_region, default_secret, deploy_problems
 from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable
-from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec
+from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec, section_of
 
 
 def deploy(
@@ -143,8 +142,8 @@ def _as_it_was(applied: Applied, spec: ClusterSpec, region: Region, folder: Path
         if tenant["name"] not in keys:
             raise DeployError(f"tenants.{tenant['name']}: the spec of before has it; its keys must be in this spec")
         tenant["keys"] = keys[tenant["name"]]
-    text, source = json.dumps(content), f"the spec of {region.name} before"
-    return parse_spec(text, source, folder), parse_spec(text, source)
+    source = f"the spec of {region.name} before"
+    return section_of(ClusterSpec, content, source, folder), section_of(ClusterSpec, content, source)
 
 
 def _end_region(spec: ClusterSpec, region: Region, *, asks: bool) -> None:
