@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from cluster.launch.kuberay import cache_folder, group_name, override_problem
 from cluster.launch.nodes import shared_secrets
-from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Model, Region
+from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Region
 
 
 def deploy_problems(spec: ClusterSpec, region: Region) -> list[str]:
@@ -103,27 +103,15 @@ def _paths(spec: ClusterSpec, region: Region) -> Iterator[str]:
     """A path of the machine that deploys says nothing on a node."""
     places = {
         "gateway.trace_file": spec.gateway.trace_file,
-        "gateway.tls.cert": None if spec.gateway.tls is None else spec.gateway.tls.cert,
-        "gateway.tls.key": None if spec.gateway.tls is None else spec.gateway.tls.key,
         "gateway.decision_log": spec.gateway.decision_log,
         "gateway.simulator_error": spec.gateway.simulator_error,
         "gateway.drift": spec.gateway.drift,
         "autoscaling.costs": spec.autoscaling.costs,
     }
+    for where, tls in (("gateway", spec.gateway.tls), ("peering", spec.peering and spec.peering.tls)):
+        places |= {f"{where}.tls.{key}": path for key, path in tls or ()}
     for view in spec.views_in(region):
-        places |= {f"{view.where}.{key}": path for key, path in _paths_of(view).items()}
+        places |= view.local_paths | {f"{view.where}.step_log": view.step_log}
     for key, path in places.items():
         if path is not None and not path.startswith("/"):
             yield f"{key} = {path!r}: allowed in a deployed cell: an absolute path, the same on each node"
-
-
-def _paths_of(model: Model) -> dict[str, str | None]:
-    template = model.settings.chat_template  # a file, or the template itself
-    places = {
-        "step_log": model.step_log,
-        "simulated.costs": None if model.simulated is None else model.simulated.costs,
-        "autoscaling.costs": None if model.autoscaling is None else model.autoscaling.costs,
-        "settings.chat_template": None if template is None or "{" in template else template,
-    }
-    sources = {"source": model.source, **{f"adapters.{one.name}.source": one.source for one in model.adapters}}
-    return places | {key: path for key, path in sources.items() if path.startswith(("./", "../", "~"))}
