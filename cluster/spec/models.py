@@ -80,11 +80,10 @@ class EngineSettings(Section):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-_CLIENTS_NOTICE = ("stream_interval", "max_loras", "max_lora_rank", "tool_call_parser", "reasoning_parser")
+_CLIENTS_NOTICE = {"stream_interval", "max_loras", "max_lora_rank", "chat_template", "seed"}
+_CLIENTS_NOTICE |= {"tool_call_parser", "reasoning_parser"}
 _OPTIONAL: dict[str, Any] = {
-    name: (kind | None, None)
-    for name, kind in EngineSettings.__annotations__.items()
-    if name not in {*_CLIENTS_NOTICE, "chat_template", "seed"}
+    name: (kind | None, None) for name, kind in EngineSettings.__annotations__.items() if name not in _CLIENTS_NOTICE
 }
 
 
