@@ -218,16 +218,20 @@ def _read_shared(shared: launch.SharedSecret, spec: ClusterSpec, region: Region,
     return text.strip()
 
 
-def copy_shared_secrets(spec: ClusterSpec, folder: Path) -> None:
+def copy_shared_secrets(spec: ClusterSpec, folder: Path) -> dict[str, str]:
     """Puts the files of what all cells share beside the secrets of a cell that is to be deployed, where the spec names
-    another folder for them. Raises SecretsUnavailable."""
+    another folder for them. Returns their texts, by file. Raises SecretsUnavailable."""
+    texts = {}
     for shared in launch.shared_secrets(spec):
-        if shared.source.kind != "file" or shared.source.folder is None:
+        if shared.source.kind != "file":
             continue
-        text, file = _read_shared(shared, spec, spec.regions[0], None), folder / shared.file
+        own = folder if shared.source.folder is None else None
+        text, file = _read_shared(shared, spec, spec.regions[0], own), folder / shared.file
+        texts[shared.file] = text
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not file.is_file() or file.read_bytes().strip() != text.encode():
                 write_private(file, text)
         except OSError as error:
             raise SecretsUnavailable(f"{folder}: cannot be written: {error.strerror}") from error
+    return texts

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
 from cli.deploy.record import Applied
 from cli.deploy.rendering import Rendering
 from cluster.launch import MANIFESTS, ROLLOUT_ANNOTATION
@@ -39,7 +41,7 @@ class DeployPlan:
 
 
 def plan_of(rendering: Rendering, keys: str, applied: Applied) -> DeployPlan:
-    """`keys`: the digest of the tenants' keys."""
+    """`keys`: the digest of the tenants' keys, and of the secrets that all cells share."""
     cluster = applied.cluster != rendering.cluster_digest
     applications = applied.applications != rendering.applications_digest
     touched = list(_touched(rendering, applied, cluster, applied.keys not in (None, keys)))
@@ -56,6 +58,8 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
     elif _rollout(applied.files) != _rollout(rendering.files):
         how = _BESIDE if "type: NewCluster" in rendering.files[MANIFESTS] else _REPLACED
         yield f"{where}: the pods of the Ray cluster change: {how}"
+    for name in removed_objects(applied.files, rendering.files):
+        yield f"{where}: {name} is removed"
     for section, word in _KINDS.items():
         old, new = _named(applied.content or {}, section), _named(rendering.content, section)
         for name in new:
@@ -69,7 +73,17 @@ def _touched(rendering: Rendering, applied: Applied, cluster: bool, keys: bool) 
             if key not in _KINDS:
                 yield f"{where}: {key} changes"
         if keys:
-            yield f"{where}: the tenants' keys change"
+            yield f"{where}: the tenants' keys change, or a secret that cells share, which gateways read at their start"
+
+
+def removed_objects(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """The objects of Kubernetes that the old files alone have. A volume's claim stays, and so does the RayService: only
+    `--down` ends it."""
+    before, after = (
+        [f"{one['kind'].lower()}/{one['metadata']['name']}" for one in yaml.safe_load_all(files.get(MANIFESTS, ""))]
+        for files in (old, new)
+    )
+    return [one for one in before if one not in after and not one.startswith(("persistentvolumeclaim/", "rayservice/"))]
 
 
 def _rollout(files: Mapping[str, str]) -> str | None:

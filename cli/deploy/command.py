@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,8 +21,8 @@ from cli.deploy.serve_api import DeployError
 from cli.deploy.state import DeployState, write_files
 from cli.deploy.steps import Hosts, login
 from cluster.launch import aws_region, default_secret, deploy_problems
-from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable, copy_shared_secrets
-from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec
+from cluster.secrets import AwsSecret, SecretsFolder, SecretStore, SecretsUnavailable
+from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region, load_spec, parse_spec, section_of
 
 
 def deploy(
@@ -110,9 +109,9 @@ def _deploy_region(
             spec, unplaced = _as_it_was(applied, spec, region, back)
             region = spec.region(region.name)
             target = _target(spec, region, state)
-        keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
+        secrets = {tenant.name: tenant.keys for tenant in spec.tenants} | target.shared_secrets()
         estimates = estimates_of(spec, unplaced, region, applied.estimates)
-        plan = plan_of(rendering_of(spec, unplaced, region, estimates), keys, applied)
+        plan = plan_of(rendering_of(spec, unplaced, region, estimates), keys_digest(secrets), applied)
         _show(plan, verbose)
         for line in target.outlook(plan):
             console.print(f"  {escape(line)}")
@@ -143,8 +142,8 @@ def _as_it_was(applied: Applied, spec: ClusterSpec, region: Region, folder: Path
         if tenant["name"] not in keys:
             raise DeployError(f"tenants.{tenant['name']}: the spec of before has it; its keys must be in this spec")
         tenant["keys"] = keys[tenant["name"]]
-    text, source = json.dumps(content), f"the spec of {region.name} before"
-    return parse_spec(text, source, folder), parse_spec(text, source)
+    source = f"the spec of {region.name} before"
+    return section_of(ClusterSpec, content, source, folder), section_of(ClusterSpec, content, source)
 
 
 def _end_region(spec: ClusterSpec, region: Region, *, asks: bool) -> None:
@@ -212,7 +211,6 @@ def _target(spec: ClusterSpec, region: Region, state: DeployState) -> Hosts | Ku
         store = SecretsFolder(
             state.secrets if deploy.secrets.folder is None else Path(deploy.secrets.folder).expanduser()
         )
-        copy_shared_secrets(spec, store.folder)
     if isinstance(deploy, AwsDeploy):
         return Hosts(spec, region, deploy, state, store, AwsRecord(cell, aws_region(region)))
     return Hosts(spec, region, deploy, state, store, HeadRecord(login(deploy, deploy.head), cell))

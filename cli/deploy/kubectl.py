@@ -6,14 +6,14 @@ import json
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import yaml
 
 from cli.console import console
-from cli.deploy.changes import DeployPlan
+from cli.deploy.changes import DeployPlan, removed_objects
 from cli.deploy.record import RECORD, Applied, parsed, who
 from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
@@ -135,6 +135,9 @@ class Kubernetes:
         except DeployError:
             return False
 
+    def shared_secrets(self) -> dict[str, tuple[str, ...]]:
+        return {}  # pods mount them
+
     def read(self) -> CellSecrets | None:
         """What the Secret holds; None: there is none. Raises DeployError, SecretsUnavailable."""
         found = self.ask("get", f"secret/{self._secret}", "--ignore-not-found", "--output=json")
@@ -162,6 +165,7 @@ class Kubernetes:
             )
         self._state.write_files(plan.rendering.files)
         self.make_namespace()
+        self._delete(removed_objects(applied.files, plan.rendering.files))  # while the record has them
         estimates = dict(plan.rendering.estimates)
         began = {"cluster": None, "applications": None, "keys": None, "files": plan.rendering.files}
         self.record.write(applied.model_copy(update={**began, "estimates": estimates}))
@@ -222,13 +226,17 @@ class Kubernetes:
         found = json.loads(self.ask("get", "rayclusters", f"--selector={label}", "--output=json"))["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
-    def down(self, _: Applied) -> None:
+    def down(self, applied: Applied) -> None:
         """Raises DeployError."""
-        console.print(self.ask("delete", f"rayservice/{self._cell}", "--ignore-not-found", "--wait").strip())
+        self._delete([f"rayservice/{self._cell}", *removed_objects(applied.files, {})])
         console.print(
             f"left: the Secret {self._secret!r} and the volume claims of namespace {self._deploy.namespace!r}"
         )
         self.record.write(Applied())
+
+    def _delete(self, objects: Sequence[str]) -> None:
+        for one in objects:
+            console.print(self.ask("delete", one, "--ignore-not-found", "--wait").strip())
 
     def _secret_object(self, content: CellSecrets) -> Mapping[str, Any]:
         keys = json.dumps({name: list(of) for name, of in content.tenant_keys.items()}, sort_keys=True)

@@ -45,13 +45,14 @@ def outlook(spec: ClusterSpec, region: Region, config: Mapping[str, Any], cell: 
         if name not in new:
             yield f"{name}: its replicas end"
             continue
-        if application["deployed_app_config"]["args"] == new[name]["args"]:
+        if (application["deployed_app_config"] or {}).get("args") == new[name]["args"]:
             continue
         if name == GATEWAY_APP:
             yield "gateways: replaced one after the other; what waits is served first, streams have gateway.drain_s"
             continue
-        (deployment,) = application["deployments"].values()
-        count, view = len(deployment["replicas"]), views[name]
+        # An application that could not be built has no deployment.
+        count = sum(len(one["replicas"]) for one in application["deployments"].values())
+        view = views[name]
         if not count:
             yield f"{name}: no replica runs"
             continue

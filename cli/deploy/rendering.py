@@ -9,7 +9,7 @@ from typing import Any
 
 from cli.deploy.record import EngineEstimate
 from cluster.launch import kubernetes_files, launcher_files, lost_head_procedure
-from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, Region
+from cluster.spec import AwsDeploy, ClusterSpec, KubernetesDeploy, LocalDeploy, Region
 
 SERVE_CONFIG = "serve-config.json"
 LOST_HEAD = "lost-head.md"
@@ -17,13 +17,15 @@ LOST_HEAD = "lost-head.md"
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """`cluster`: the files that make the Ray cluster. `applications`: Serve's configuration. `content`: the spec,
+    """`cluster`: the files that make the Ray cluster; `cluster_digest` is the same from any folder of the spec.
+    `applications`: Serve's configuration. `content`: the spec,
     without keys. `lost_head`: what to do when the head's machine is lost; empty: it is replaced. `estimates`: what the
     applications say of the costs of engines, by group."""
 
     region: str
     provider: str
     cluster: Mapping[str, str]
+    cluster_digest: str
     applications: Mapping[str, Any]
     content: Mapping[str, Any]
     lost_head: str = ""
@@ -36,10 +38,6 @@ class Rendering:
             return dict(self.cluster)
         procedure = {LOST_HEAD: self.lost_head} if self.lost_head else {}
         return {**self.cluster, SERVE_CONFIG: json.dumps(self.applications, indent=2) + "\n", **procedure}
-
-    @property
-    def cluster_digest(self) -> str:
-        return digest_of_texts(self.cluster)
 
     @property
     def applications_digest(self) -> str:
@@ -83,18 +81,20 @@ def rendering_of(
     """What the region needs. `unplaced`: the spec with its paths as they are written, as the nodes read them."""
     from deployments.serve_config import serve_config  # imports Ray, which takes seconds
 
-    deploy = region.deploy
+    deploy, as_written = region.deploy, unplaced.region(region.name).deploy
     assert deploy is not None
     costs = {name: one.costs for name, one in estimates.items()}
     applications = serve_config(unplaced, unplaced.region(region.name), costs)
     lost_head = ""
     if isinstance(deploy, KubernetesDeploy):
-        cluster = kubernetes_files(unplaced, region, deploy, applications)
+        cluster = digested = kubernetes_files(unplaced, region, deploy, applications)
     else:
-        cluster = launcher_files(spec, region, deploy)
+        assert isinstance(as_written, LocalDeploy | AwsDeploy)
+        cluster, digested = launcher_files(spec, region, deploy), launcher_files(unplaced, region, as_written)
         if not (isinstance(deploy, AwsDeploy) and deploy.head_group is not None):
             lost_head = lost_head_procedure(spec, region, deploy)
     content = unplaced.model_dump(mode="json", exclude_defaults=True)
     for tenant in content.get("tenants", []):
         tenant.pop("keys")
-    return Rendering(region.name, deploy.provider, cluster, applications, content, lost_head, estimates)
+    digest = digest_of_texts(digested)
+    return Rendering(region.name, deploy.provider, cluster, digest, applications, content, lost_head, estimates)

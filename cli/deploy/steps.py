@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
+import yaml
 
 from cli.console import complain, console
 from cli.deploy.changes import DeployPlan
@@ -35,7 +36,7 @@ from cluster.launch import (
     cell_folder,
     expected_workers,
 )
-from cluster.secrets import SecretsFolder, SecretStore, kept
+from cluster.secrets import SecretsFolder, SecretStore, copy_shared_secrets, kept
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy, Region
 from cluster.urls import http_url
 from deployments.gateway.operators.report import STATUS_PATH, CellReport
@@ -109,6 +110,13 @@ class Hosts:
             outlook(self._spec, self._region, plan.rendering.applications, RunningCell(*found, self._start_s()))
         )
 
+    def shared_secrets(self) -> dict[str, tuple[str, ...]]:
+        """Those that all cells share, as the nodes get them, by file. Raises DeployError, SecretsUnavailable."""
+        if not isinstance(self._store, SecretsFolder):
+            return {}
+        self._take_secrets()
+        return {name: (text,) for name, text in copy_shared_secrets(self._spec, self._store.folder).items()}
+
     def _start_s(self) -> dict[str, float]:
         """How long the starts of each model's replicas took (seconds), as a gateway that is reached from here says."""
         secrets, deploy = self._store.read(), self._deploy
@@ -164,6 +172,8 @@ class Hosts:
                 began.model_copy(update={"cluster": None, "files": applied.files or plan.rendering.files})
             )
             run([*self._launcher(), "up", "-y", "--no-config-cache", RAY_YAML], state.files, log)
+            if isinstance(self._deploy, LocalDeploy):
+                self._stop_removed(self._deploy, applied)
         elif plan.secrets:
             self._send_secrets()
         # The files are those of the step that has been done; the spec is that of a deployment that has ended.
@@ -192,7 +202,7 @@ class Hosts:
                 api.put({"proxy_location": "Disabled", "applications": []})
                 api.wait_gone(self._spec.gateway.drain_s + _GONE_S)
         if isinstance(self._deploy, LocalDeploy):
-            self._stop_machines(self._deploy)
+            self._stop_machines(self._deploy, applied)
         elif self._deploy.head_group is not None:
             self._on_head(_stop_command(self._cell, STOP_HEAD_SCRIPT))  # first: it would start workers again
             run([tool("ray"), "down", "-y", "--workers-only", RAY_YAML], self._state.files)
@@ -201,19 +211,30 @@ class Hosts:
         with contextlib.suppress(DeployError):  # a machine that is gone has none
             self.record.write(Applied())
 
-    def _stop_machines(self, deploy: LocalDeploy) -> None:
-        def stop(address: object, script: str) -> str:
-            """Why it failed; empty: it did not."""
+    def _stop_machines(self, deploy: LocalDeploy, applied: Applied) -> None:
+        # The head first: it would start workers again.
+        problems = self._stop(deploy, [str(deploy.head)], STOP_HEAD_SCRIPT)
+        problems += self._stop(deploy, [str(worker.address) for worker in deploy.workers], STOP_SCRIPT)
+        self._stop_removed(deploy, applied)
+        if problems:
+            raise DeployError("Ray may still run on " + "; ".join(problems))
+
+    def _stop_removed(self, deploy: LocalDeploy, applied: Applied) -> None:
+        """Workers that the spec no longer has, which Ray's launcher forgets. One that is not reached may be gone."""
+        before = yaml.safe_load(applied.files.get(RAY_YAML, "{}")).get("provider", {}).get("worker_ips", ())
+        for problem in self._stop(deploy, sorted({*before} - {*map(str, deploy.addresses)}), STOP_SCRIPT):
+            complain(f"a worker is not stopped: it has left the spec, and Ray may still run on {problem}")
+
+    def _stop(self, deploy: LocalDeploy, addresses: Sequence[str], script: str) -> list[str]:
+        """Returns the machines where it failed, and why."""
+
+        def stop(address: str) -> str:
             done = self._ssh(deploy, address, _stop_command(self._cell, script))
             said = " ".join((done.stderr or done.stdout).split())[-_WORDS_CHARS:]
             return f"{address}: {said}" if done.returncode else ""
 
-        # The head first: it would start workers again.
-        problems = [stop(deploy.head, STOP_HEAD_SCRIPT)]
         with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
-            problems += pool.map(lambda worker: stop(worker.address, STOP_SCRIPT), deploy.workers)
-        if found := [problem for problem in problems if problem]:
-            raise DeployError("Ray may still run on " + "; ".join(found))
+            return [problem for problem in pool.map(stop, addresses) if problem]
 
     def _take_secrets(self) -> None:
         """Those of the cell, which another machine may have made. Raises DeployError, SecretsUnavailable."""
@@ -270,7 +291,7 @@ class Hosts:
         return subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
     def _applications(self) -> Sequence[Mapping[str, Any]]:
-        content = json.loads((self._state.files / "serve-config.json").read_text(encoding="utf-8"))
+        content = json.loads((self._state.files / SERVE_CONFIG).read_text(encoding="utf-8"))
         found: list[Mapping[str, Any]] = content["applications"]
         return found
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from cluster.artifacts.cache import Held, ModelCache
 from cluster.artifacts.download import Download
 from cluster.artifacts.manifest import RemoteFile, boot_id, entry_name, problem_of, version_of
-from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, is_shipped, resolve_source
+from cluster.artifacts.sources import S3, SHIPPED, ArtifactError, StorageUnavailable, resolve_source
 from cluster.fetch_progress import FetchStep, ProgressReport, quiet
 from cluster.spec import Artifacts
 
@@ -75,7 +75,7 @@ def origin_of(source: str, settings: Artifacts) -> Origin | None:
 
         return S3Origin(resolved)
     if resolved.startswith("/"):
-        if not settings.copy_folders or is_shipped(source):
+        if not settings.copy_folders or source in SHIPPED:
             return None
         from cluster.artifacts.folder import FolderOrigin
 

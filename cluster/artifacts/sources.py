@@ -9,7 +9,7 @@ from cluster.spec import ClusterSpec
 
 _MARKS = ("config.json", "adapter_config.json")
 """A model's folder holds the first, an adapter's the second."""
-_SHIPPED = {"demo": "demo/target", "demo-draft": "demo/draft"}
+SHIPPED = {"demo": "demo/target", "demo-draft": "demo/draft"}
 _FOLDERS = ("/", "./", "../", "~")
 S3 = "s3://"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,254}")
@@ -34,9 +34,9 @@ def resolve_source(source: str) -> str:
     and must hold a `config.json` (an adapter's: an `adapter_config.json`). An `s3://` prefix and a hub name (anything
     else) are returned as they are: `local_folder` fetches them. Raises ArtifactError.
     """
-    if source in _SHIPPED:
+    if source in SHIPPED:
         try:
-            return str(shipped(_SHIPPED[source]))
+            return str(shipped(SHIPPED[source]))
         except FileNotFoundError as error:
             raise ArtifactError(f"source {source!r}: {error}; allowed: a model's folder or a hub name") from None
     if source.startswith(S3):
@@ -53,11 +53,6 @@ def resolve_source(source: str) -> str:
     if not any((folder / mark).is_file() for mark in _MARKS):
         raise ArtifactError(f"source {source!r}: {folder} holds no {' or '.join(_MARKS)}; allowed: {_KINDS}")
     return str(folder)
-
-
-def is_shipped(source: str) -> bool:
-    """Whether it is one of the demo models."""
-    return source in _SHIPPED
 
 
 def bucket_and_prefix(source: str) -> tuple[str, str]:

@@ -117,10 +117,25 @@ def chart_values(
 
 
 def override_problem(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> str:
-    """Which of the overrides is of no object; empty: none."""
-    kinds = [POD, *chart_values(spec, region, deploy.model_copy(update={"overrides": {}}), {})["objects"]]
-    wrong = [kind for kind in deploy.overrides if kind not in kinds]
-    return f"overrides.{wrong[0]}: allowed: {', '.join(kinds)}" if wrong else ""
+    """What is wrong with an override: it is of no object, or takes away what the object must have; empty: nothing."""
+    made = chart_values(spec, region, deploy.model_copy(update={"overrides": {}}), {})["objects"]
+    made = {POD: {"metadata": {}, "spec": {}}, **made}
+    for kind, patch in deploy.overrides.items():
+        if kind not in made:
+            return f"overrides.{kind}: allowed: {', '.join(made)}"
+        if patch is not None and (lost := _lost(made[kind], _merged(made[kind], patch))):
+            return f"overrides.{kind}{lost}: allowed: neither null nor another kind of value"
+    return ""
+
+
+def _lost(made: Mapping[str, Any], merged: Mapping[str, Any]) -> str:
+    """Which of the keys that raylane reads is no longer what it was, after a dot; empty: none."""
+    for key in ("apiVersion", "metadata", "name", "spec", "rayClusterConfig"):
+        if key in made and not isinstance(merged.get(key), type(made[key])):
+            return f".{key}"
+        if isinstance(made.get(key), dict) and (below := _lost(made[key], merged[key])):
+            return f".{key}{below}"
+    return ""
 
 
 def chart_objects(values: Mapping[str, Any], namespace: str) -> list[dict[str, Any]]:
@@ -260,7 +275,7 @@ def _head_group(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> 
         container["volumeMounts"][-1] |= {"name": _STORE_VOLUME, "subPath": "run"}
     # No CPU and no GPU to offer, and no pool's label: neither a gateway nor a replica runs on the head.
     parameters = {"num-cpus": "0", "num-gpus": "0", "dashboard-host": "0.0.0.0"}
-    return {"rayStartParams": parameters, "template": _merged(template, deploy.overrides.get(POD) or {})}
+    return {"rayStartParams": parameters, "template": _overridden(template, deploy)}
 
 
 def group_name(pool: str, zone: str | None) -> str:
@@ -307,8 +322,17 @@ def _worker_group(
         "maxReplicas": part.max,
         "labels": labels_of(pool.name, part.zone),
         "rayStartParams": {},
-        "template": _merged(template, deploy.overrides.get(POD) or {}),
+        "template": _overridden(template, deploy),
     }
+
+
+def _overridden(template: Mapping[str, Any], deploy: KubernetesDeploy) -> dict[str, Any]:
+    """A pod's template as the spec overrides it. What is said of the other kind of pod's container is not of this."""
+    (own,) = template["spec"]["containers"]
+    others = {"ray-head", "ray-worker"} - {own["name"]}
+    made: dict[str, Any] = _merged(template, deploy.overrides.get(POD) or {})
+    made["spec"]["containers"] = [one for one in made["spec"].get("containers", ()) if one.get("name") not in others]
+    return made
 
 
 def _add_gateway(container: dict[str, Any], pod: dict[str, Any], spec: ClusterSpec, cell: str) -> None:

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from cluster.launch.kuberay import cache_folder, group_name, override_problem
-from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Model, Region
+from cluster.launch.nodes import shared_secrets
+from cluster.spec import ClusterSpec, KubernetesDeploy, LocalDeploy, Region
 
 
 def deploy_problems(spec: ClusterSpec, region: Region) -> list[str]:
     """A line for each problem. `spec` is read without its folder: its relative paths are as written."""
     if region.deploy is None:
         return [f"regions.{region.name}.deploy: missing; needed: where the region runs (local, aws or kubernetes)"]
-    found = [*_gateways(spec, region), *_paths(spec, region), *_hosts(spec, region)]
+    found = [*_gateways(spec, region), *_paths(spec, region), *_hosts(spec, region), *_secrets(spec, region)]
     if isinstance(region.deploy, KubernetesDeploy):
         found += _kubernetes(spec, region, region.deploy)
     return found
@@ -41,6 +42,21 @@ def _hosts(spec: ClusterSpec, region: Region) -> Iterator[str]:
     for host in hosts.get(region.name, ()):
         if others := [name for name, of in hosts.items() if host in of and name != region.name]:
             yield f"regions.{region.name}.deploy: {host} is a host of {others[0]}, too; allowed: one cell on a host"
+
+
+def _secrets(spec: ClusterSpec, region: Region) -> Iterator[str]:
+    """A node gets them as it gets the cell's own, or asks AWS."""
+    assert region.deploy is not None
+    own = region.deploy.secrets.kind
+    if own == "kubernetes" and not isinstance(region.deploy, KubernetesDeploy):
+        yield f"regions.{region.name}.deploy.secrets.kind = {own!r}: allowed on hosts: file, aws"
+    for one in shared_secrets(spec):
+        if one.source.kind not in (own, "aws"):
+            allowed = ", ".join(dict.fromkeys((own, "aws")))
+            yield (
+                f"{one.key}.kind = {one.source.kind!r}: allowed in {region.name}: {allowed}; its nodes get the cell's "
+                f"own secrets by {own}"
+            )
 
 
 def _kubernetes(spec: ClusterSpec, region: Region, deploy: KubernetesDeploy) -> Iterator[str]:
@@ -87,27 +103,15 @@ def _paths(spec: ClusterSpec, region: Region) -> Iterator[str]:
     """A path of the machine that deploys says nothing on a node."""
     places = {
         "gateway.trace_file": spec.gateway.trace_file,
-        "gateway.tls.cert": None if spec.gateway.tls is None else spec.gateway.tls.cert,
-        "gateway.tls.key": None if spec.gateway.tls is None else spec.gateway.tls.key,
         "gateway.decision_log": spec.gateway.decision_log,
         "gateway.simulator_error": spec.gateway.simulator_error,
         "gateway.drift": spec.gateway.drift,
         "autoscaling.costs": spec.autoscaling.costs,
     }
+    for where, tls in (("gateway", spec.gateway.tls), ("peering", spec.peering and spec.peering.tls)):
+        places |= {f"{where}.tls.{key}": path for key, path in tls or ()}
     for view in spec.views_in(region):
-        places |= {f"{view.where}.{key}": path for key, path in _paths_of(view).items()}
+        places |= view.local_paths | {f"{view.where}.step_log": view.step_log}
     for key, path in places.items():
         if path is not None and not path.startswith("/"):
             yield f"{key} = {path!r}: allowed in a deployed cell: an absolute path, the same on each node"
-
-
-def _paths_of(model: Model) -> dict[str, str | None]:
-    template = model.settings.chat_template  # a file, or the template itself
-    places = {
-        "step_log": model.step_log,
-        "simulated.costs": None if model.simulated is None else model.simulated.costs,
-        "autoscaling.costs": None if model.autoscaling is None else model.autoscaling.costs,
-        "settings.chat_template": None if template is None or "{" in template else template,
-    }
-    sources = {"source": model.source, **{f"adapters.{one.name}.source": one.source for one in model.adapters}}
-    return places | {key: path for key, path in sources.items() if path.startswith(("./", "../", "~"))}

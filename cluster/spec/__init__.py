@@ -10,7 +10,7 @@ from cluster.spec.external import PICO, External
 from cluster.spec.gateway import CacheSpec, CorsSpec, GatewaySpec, GatewayTls, RequestLimits, SemanticSpec, Timeouts
 from cluster.spec.hosts import AwsDeploy, AwsPool, LocalDeploy
 from cluster.spec.kubernetes import ZONE_LABEL, Ingress, KubernetesDeploy, KubernetesPool, Toleration
-from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines
+from cluster.spec.load import SpecError, load_spec, parse_section, parse_spec, problem_lines, section_of
 from cluster.spec.models import EngineSettings, FallbackRoute, Group, GroupSettings, Health, Model, ReplicasSpec
 from cluster.spec.peering import HandOverSettings, Peering, PeerTls
 from cluster.spec.regions import Deploy, Pool, Region

@@ -142,7 +142,7 @@ class ClusterSpec(Section):
                 for one in self.models
                 if one is not model
                 and (one.task, one.engine, model.task) == (model.task, model.engine, "generate")
-                and set(self.regions_of(model)) <= set(self.regions_of(one))
+                and all(region in self.regions_of(one) for region in self.regions_of(model))
             ]
             if route.to not in alike:
                 raise ValueError(

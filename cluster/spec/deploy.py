@@ -18,7 +18,9 @@ Folder = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/-]+$", max_le
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=128)]
 Instances = Annotated[int, Field(ge=0, le=10_000)]
 
-_SECRET_VARIABLE = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE)
+_SECRET_VARIABLE = re.compile(
+    r"TOKEN(?!IZERS)|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY", re.IGNORECASE
+)
 _OUR_VARIABLES = ("RAY_AUTH_", "RAY_gcs_storage", "RAY_REDIS_")
 
 
@@ -30,6 +32,14 @@ DeployPath = Annotated[str, AfterValidator(_at_home_or_beside_the_spec)]
 """As `RelativePath`, but `~` stays as it is: what is rendered is then the same whoever renders it."""
 
 
+def has_a_port_that_there_is(address: str) -> str:
+    """Whatever the address is, if it has a port at its end."""
+    port = address.rpartition(":")[2]
+    if port.isdigit() and not 0 < int(port) < 1 << 16:
+        raise ValueError(f"port {port}: allowed: 1 to 65535")
+    return address
+
+
 class HeadStore(Section):
     """Where the head keeps Ray's state, so that a head that restarts finds its cluster again.
 
@@ -39,7 +49,14 @@ class HeadStore(Section):
 
     kind: Literal["rocksdb", "redis"] = "rocksdb"
     path: Folder | None = None
-    address: Annotated[str, Field(pattern=r"^(rediss?://)?[A-Za-z0-9.-]+:[0-9]{1,5}$")] | None = None
+    address: (
+        Annotated[
+            str,
+            Field(pattern=r"^(rediss?://)?[A-Za-z0-9.-]+:[0-9]{1,5}$"),
+            AfterValidator(has_a_port_that_there_is),
+        ]
+        | None
+    ) = None
 
     @model_validator(mode="after")
     def _has_its_place(self) -> "HeadStore":

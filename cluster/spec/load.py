@@ -4,7 +4,7 @@ Nothing else parses specs. Other YAML files of raylane (the traffic file) are re
 errors read alike.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,6 +60,11 @@ def parse_section(kind: type[SectionT], text: str, source: str, folder: Path | N
         raise SpecError(source, [f"is not YAML: {' '.join(str(error).split())}"]) from error
     if not isinstance(data, dict):
         raise SpecError(source, [f"must be a mapping of keys at the top level, not {type(data).__name__}"])
+    return section_of(kind, data, source, folder)
+
+
+def section_of(kind: type[SectionT], data: Mapping[str, Any], source: str, folder: Path | None = None) -> SectionT:
+    """What plain data say, as a `kind`. Raises SpecError."""
     try:
         return kind.model_validate(data, context={FOLDER: folder})
     except ValidationError as error:

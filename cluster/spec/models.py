@@ -80,11 +80,10 @@ class EngineSettings(Section):
         return self.tensor_parallel_size * self.pipeline_parallel_size * self.data_parallel_size
 
 
-_CLIENTS_NOTICE = ("stream_interval", "max_loras", "max_lora_rank", "tool_call_parser", "reasoning_parser")
+_CLIENTS_NOTICE = {"stream_interval", "max_loras", "max_lora_rank", "chat_template", "seed"}
+_CLIENTS_NOTICE |= {"tool_call_parser", "reasoning_parser"}
 _OPTIONAL: dict[str, Any] = {
-    name: (kind | None, None)
-    for name, kind in EngineSettings.__annotations__.items()
-    if name not in {*_CLIENTS_NOTICE, "chat_template", "seed"}
+    name: (kind | None, None) for name, kind in EngineSettings.__annotations__.items() if name not in _CLIENTS_NOTICE
 }
 
 
@@ -283,6 +282,28 @@ class Model(Section):
         draft = () if speculative is None or speculative.model is None else (speculative.model,)
         return (self.source, *(adapter.source for adapter in self.adapters), *draft)
 
+    @property
+    def local_paths(self) -> dict[str, str]:
+        """The files and folders that its nodes must have, by the spec's keys for them."""
+        template, speculative, simulated = self.settings.chat_template, self.settings.speculative, self.simulated
+        sources = {
+            "source": self.source if simulated is None else None,
+            "settings.speculative.model": None if speculative is None else speculative.model,
+            **{f"adapters.{one.name}.source": one.source for one in self.adapters},
+        }
+        named = {
+            "autoscaling.costs": None if self.autoscaling is None else self.autoscaling.costs,
+            "simulated.costs": None if simulated is None else simulated.costs,
+            # A file, or the template itself, as vLLM tells them apart.
+            "settings.chat_template": None if template is None or {*"{}\n"} & {*template} else template,
+            **{key: source for key, source in sources.items() if source is not None and source.startswith(_LOCAL)},
+        }
+        return {f"{self.where}.{key}": path for key, path in named.items() if path is not None}
+
+
+_LOCAL = ("/", "./", "../", "~")
+"""So begins the source of a model in a local folder."""
+
 
 def _check_engine(model: Model) -> None:
     """Raises ValueError where keys contradict the engine."""
@@ -302,7 +323,7 @@ def _check_engine(model: Model) -> None:
                 f"name = {model.name!r}: allowed: a name that does not end in {NAME_MARK}; only simulated engines "
                 "have that ending"
             )
-        if model.load == "stream" and not model.source.startswith(("s3://", "/", "./", "../", "~")):
+        if model.load == "stream" and not model.source.startswith(("s3://", *_LOCAL)):
             raise ValueError(
                 f"load = 'stream' with source = {model.source!r}: allowed: an s3:// prefix or a local folder; else "
                 "load: cache"

@@ -10,12 +10,16 @@ from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from cluster.spec.base import RelativePath, Seconds, Section
-from cluster.spec.deploy import SecretSource
+from cluster.spec.deploy import SecretSource, has_a_port_that_there_is
 
-Endpoint = Annotated[str, StringConstraints(pattern=r"^https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?$")]
+Endpoint = Annotated[
+    str,
+    StringConstraints(pattern=r"^https?://([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]{1,5})?$"),
+    AfterValidator(has_a_port_that_there_is),
+]
 """The URL of a region's gateways: scheme, host and perhaps a port; no path, and no slash at the end."""
 
 

@@ -57,20 +57,9 @@ class CellNode:
 
 def paths_on_nodes(model: Model, spec: ClusterSpec) -> dict[str, str]:
     """The local files and folders that the nodes of a model's pool must have, by the spec's keys for them."""
-    speculative, simulated = model.settings.speculative, model.simulated
-    named = {
-        "autoscaling.costs": spec.autoscaling_of(model).costs,
-        "simulated.costs": simulated.costs if simulated is not None else None,
-        "source": model.source if simulated is None else None,
-        "settings.chat_template": model.settings.chat_template,
-        "settings.speculative.model": speculative.model if speculative is not None else None,
-        **{f"adapters.{adapter.name}.source": adapter.source for adapter in model.adapters},
-    }
-    return {
-        f"{model.where}.{key}": path
-        for key, path in named.items()
-        if path is not None and path.startswith(("/", "~")) and "\n" not in path
-    }
+    costs = f"{model.where}.autoscaling.costs"
+    named = {**model.local_paths, costs: spec.autoscaling_of(model).costs}
+    return {key: path for key, path in named.items() if path is not None and path.startswith(("/", "~"))}
 
 
 def report_node(paths: tuple[str, ...]) -> dict[str, Any]:

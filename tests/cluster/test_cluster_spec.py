@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from cluster.files import shipped
 from cluster.spec import ClusterSpec, GatewaySpec, SpecError, Timeouts, load_spec, parse_spec
+from tests.cluster.launch.specs import LOCAL, MODEL, spec_of
 
 HEAD = "name: x\nregions: [{name: r, pools: [{name: p}]}]\n"
 MODELS = "models: [{name: m, source: s, settings: {max_model_len: 100}}]\n"
@@ -66,6 +67,11 @@ def test_a_simulated_model(tmp_path: Path) -> None:
     assert model.cpus < 0.1
     assert model.sources == ()
     assert parse_spec(HEAD + MODELS).models[0].cpus == 1
+
+
+def test_a_model_may_fall_back_where_its_regions_are_deployed() -> None:
+    models = [{**MODEL, "fallback": [{"to": "big"}]}, {**MODEL, "name": "big"}]
+    assert spec_of(LOCAL, models=models).models[0].fallback_of("any") == "big"
 
 
 def test_merge_keys_may_be_set_again() -> None:

@@ -39,6 +39,14 @@ SPOT = ZONED_AWS["deploy"]["pools"][1]
         (changed(LOCAL, environment={"RAY_AUTH_MODE": "x"}), "RAY_AUTH_MODE: allowed: any variable but"),
         (changed(LOCAL, head_store={"kind": "redis"}), "address: missing; kind = 'redis' needs"),
         (changed(LOCAL, head_store={"address": "a:1"}), "address = 'a:1': allowed: only with kind = 'redis'"),
+        (
+            changed(LOCAL, head_store={"kind": "redis", "address": "a:99999"}),
+            "regions.0.deploy.head_store.address = 'a:99999': port 99999: allowed: 1 to 65535",
+        ),
+        (
+            {**LOCAL, "endpoint": "https://a:0"},
+            "regions.0.endpoint = 'https://a:0': port 0: allowed: 1 to 65535",
+        ),
         (changed(LOCAL, venv="/opt/my env"), "regions.0.deploy.venv = '/opt/my env': allowed: a text of the form"),
         (changed(AWS, image="ubuntu"), "regions.0.deploy.image = 'ubuntu': allowed: a text of the form ^ami-"),
         (changed(AWS, key_name="mine"), "key_name = 'mine': needs `ssh_key`"),
@@ -117,3 +125,9 @@ def test_zones_get_even_shares_of_a_pools_nodes(nodes: list[int], zones: int) ->
     for figures in ([one.min for one in parts], [one.nodes for one in parts], [one.max for one in parts]):
         assert max(figures) - min(figures) <= 1
     assert all(one.min <= one.nodes <= one.max for one in parts)
+
+
+def test_a_variable_that_is_no_secret_is_allowed() -> None:
+    deploy = spec_of(changed(LOCAL, environment={"TOKENIZERS_PARALLELISM": "false"})).regions[0].deploy
+    assert deploy is not None
+    assert deploy.environment == {"TOKENIZERS_PARALLELISM": "false"}

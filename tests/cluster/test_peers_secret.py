@@ -89,11 +89,11 @@ def test_deploying_puts_it_beside_the_cells_own(tmp_path: Path) -> None:
     (source / "peers_secret").write_text(SECRET)
     spec = spec_of({"kind": "file", "folder": str(source)})
     for _ in range(2):
-        copy_shared_secrets(spec, target)
+        assert copy_shared_secrets(spec, target) == {"peers_secret": SECRET}
         assert (target / "peers_secret").read_text() == SECRET
         assert (target / "peers_secret").stat().st_mode & 0o777 == 0o600
-    copy_shared_secrets(spec_of(None), tmp_path / "none")
-    copy_shared_secrets(spec_of({"kind": "file"}), tmp_path / "none")
+    assert copy_shared_secrets(spec_of({"kind": "file"}), target) == {"peers_secret": SECRET}, "it is there"
+    assert copy_shared_secrets(spec_of(None), tmp_path / "none") == {}
     assert not (tmp_path / "none").exists()
     (source / "peers_secret").unlink()
     with pytest.raises(SecretsUnavailable, match=r"peering\.secret: "):

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> None:
     if file.exists():
         state = json.loads(file.read_text())
     arguments = arguments[arguments.index("--namespace") + 2 :]
-    maps = state.setdefault("maps", {})
+    maps, others = state.setdefault("maps", {}), state.setdefault("others", [])
     if arguments[0] in ("apply", "create"):
         import yaml
 
@@ -84,6 +84,8 @@ def main(arguments: list[str]) -> None:
                 if arguments[0] == "create" and one["metadata"]["name"] in maps:
                     sys.exit("already exists")
                 maps[one["metadata"]["name"]] = one
+            if one["kind"] in ("Ingress", "NetworkPolicy", "PersistentVolumeClaim", "PodDisruptionBudget"):
+                others += {f"{one['kind'].lower()}/{one['metadata']['name']}"} - {*others}
             if one["kind"] == "Secret":
                 state["secret"] = one["stringData"]
             if one["kind"] == "RayService":
@@ -103,6 +105,11 @@ def main(arguments: list[str]) -> None:
             del maps[name]
         elif name in maps:
             print(json.dumps(maps[name]))
+    elif arguments[0] == "delete" and arguments[1].startswith("rayservice/"):
+        state |= {"clusters": {}}
+        del state["service"]
+    elif arguments[0] == "delete" and not arguments[1].startswith("raycluster/"):
+        state["others"] = [one for one in others if one not in arguments]
     elif arguments[0] == "delete":
         state["log"].append(arguments[1])
         del state["clusters"][arguments[1].split("/")[1]]

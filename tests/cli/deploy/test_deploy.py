@@ -12,7 +12,7 @@ from cli.deploy.changes import DeployPlan, plan_of
 from cli.deploy.record import Applied
 from cli.deploy.rendering import estimates_of, rendering_of
 from cli.deploy.steps import finished
-from cluster.spec import ClusterSpec, load_spec
+from cluster.spec import ClusterSpec, load_spec, parse_spec
 from deployments.engine_model.cost_file import CostFile
 from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
 from tests.commands import ran
@@ -44,6 +44,16 @@ def test_the_same_spec_is_nothing_to_do() -> None:
     again = plan(spec_of(LOCAL), spec_of(LOCAL))
     assert again.is_nothing
     assert (again.touched, again.diffs) == ([], [])
+
+
+def test_another_folder_of_the_spec_restarts_no_node() -> None:
+    own = {"ssh_key": "keys/id", "secrets": {"kind": "file", "folder": "secrets"}}
+    unplaced = spec_of(changed(LOCAL, **own))
+    text = yaml.safe_dump(unplaced.model_dump(mode="json"))
+    here, there = (parse_spec(text, folder=Path(folder)) for folder in ("/home/ann/team", "/builds/17/team"))
+    first, second = (rendering_of(spec, unplaced, spec.regions[0]) for spec in (here, there))
+    assert first.files != second.files, "`ray up` finds them wherever it runs"
+    assert plan_of(second, "keys", finished(plan_of(first, "keys", Applied()), Applied())).is_nothing
 
 
 def test_an_estimate_of_costs_is_the_one_that_was_deployed_whoever_deploys_next(
@@ -214,6 +224,21 @@ def test_without_yes_nothing_is_changed_where_nobody_can_be_asked(tmp_path: Path
     result = ran("deploy", str(EXAMPLE), "--region", "office", code=2)
     assert "standard input is no terminal to ask at" in " ".join(result.output.split())
     assert [path.name for path in (tmp_path / "home").rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_going_back_reads_the_spec_of_before_as_it_was(tmp_path: Path, nowhere: Path) -> None:
+    """YAML reads neither 1e-05 as a number nor JSON's pairs of surrogates as one character."""
+    model = {**MODEL, "settings": {"max_model_len": 512, "chat_template": "{{ m }} \U0001f600", "extra": {"a": 1e-05}}}
+    before = spec_of(LOCAL, models=[model])
+    rendering = rendering_of(before, before, before.regions[0])
+    applied = finished(plan_of(rendering, "keys", Applied()), Applied()).model_copy(update={"applications": None})
+    (tmp_path / "applied.json").write_text(applied.model_dump_json())
+    (nowhere / "ssh").write_text(f"#!/bin/sh\ncase $* in *applied.json*) cat {tmp_path}/applied.json ;; esac\n")
+    file = tmp_path / "spec.yaml"
+    file.write_text(yaml.safe_dump({"name": "team", "regions": [LOCAL], "models": [MODEL]}))
+    said = ran("deploy", str(file), "--rollback", "--diff").output
+    assert "changes" not in said
+    assert not [line for line in said.splitlines() if line.startswith(("+", "-"))]
 
 
 def test_no_answer_is_no_new_cell(nowhere: Path) -> None:

@@ -81,6 +81,31 @@ def test_another_image_reaches_the_pods(cluster: Path, upgrade: str, deleted: li
     assert any(line.startswith("region eu: the pods of the Ray cluster change") and words in line for line in touched)
 
 
+INGRESS = {"host": "llm.example.org", "tls_secret": "a"}
+WITHOUT_POLICY = {"overrides": {"NetworkPolicy": None}}
+
+
+def test_what_leaves_the_spec_leaves_the_cluster(cluster: Path) -> None:
+    kept = ["persistentvolumeclaim/team-eu-head", "poddisruptionbudget/team-eu"]
+    removed = ["ingress/team-eu", "networkpolicy/team-eu"]
+    deploy(spec_of(changed(KUBERNETES, ingress=INGRESS), **PUBLIC))
+    assert sorted(now(cluster)["others"]) == sorted([*kept, *removed])
+    touched = deploy(spec_of(changed(KUBERNETES, **WITHOUT_POLICY), **PUBLIC))
+    assert sorted(now(cluster)["others"]) == kept
+    assert {f"region eu: {one} is removed" for one in removed} <= set(touched)
+
+
+def test_a_cell_that_ends_leaves_its_secret_and_its_volume_claims_alone(
+    cluster: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = spec_of(changed(KUBERNETES, ingress=INGRESS), **PUBLIC)
+    deploy(spec)
+    target = target_of(spec)
+    target.down(target.record.read())
+    assert now(cluster)["others"] == ["persistentvolumeclaim/team-eu-head"]
+    assert "left: the Secret 'team-eu' and the volume claims of namespace 'raylane'" in capsys.readouterr().out
+
+
 def test_an_application_that_cannot_run_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FAKE_STATUS", "DEPLOY_FAILED")
     with pytest.raises(DeployError, match="application 'gateway' cannot run: no such model"):

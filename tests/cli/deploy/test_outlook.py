@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from cli.deploy.outlook import RunningCell, outlook
 from cluster.node_labels import labels_of
 from cluster.spec import ClusterSpec
@@ -54,6 +56,15 @@ def test_a_changed_model_without_room_says_what_is_lacking() -> None:
     assert "has room for a new replica beside the old ones: it needs" in line
     assert "(free: at most 0)" in line
     assert "The 2 old ones keep serving until there is room" in line
+
+
+@pytest.mark.parametrize("lacking", ["deployments", "deployed_app_config"])
+def test_an_application_that_could_not_be_built_has_no_replica(lacking: str) -> None:
+    old, new = (spec_of(LOCAL, models=[{**MODEL, "settings": {"max_model_len": one}}], **PUBLIC) for one in (512, 256))
+    running = running_cell(old)
+    running["model-demo"] |= {"deployments": {}, **({} if lacking == "deployments" else {lacking: None})}
+    config = serve_config(new, new.regions[0])
+    assert list(outlook(new, new.regions[0], config, RunningCell(running, [], {}))) == ["model-demo: no replica runs"]
 
 
 def test_what_changes_no_replica_says_nothing() -> None:

@@ -22,7 +22,7 @@ from cli.deploy.rendering import rendering_of
 from cli.deploy.serve_api import DeployError, ServeApi
 from cli.deploy.state import DeployState
 from cluster import secrets as secrets_module
-from cluster.secrets import CellSecrets, SecretsFolder
+from cluster.secrets import CellSecrets, SecretsFolder, SecretsUnavailable
 from cluster.spec import AwsDeploy, ClusterSpec, LocalDeploy
 from deployments.deployed import keys_digest
 from tests.cluster.launch.specs import AWS, LOCAL, MODEL, PUBLIC, changed, spec_of
@@ -161,8 +161,8 @@ def deploy(spec: ClusterSpec, machines: Machines, break_off: int | None = None) 
     hosts = hosts_of(spec)
     with DeployState("team-here").lock() as is_ours:
         assert is_ours
-        keys = keys_digest({tenant.name: tenant.keys for tenant in spec.tenants})
-        plan = plan_of(rendering_of(spec, spec, spec.regions[0]), keys, hosts.record.read())
+        keys = {tenant.name: tenant.keys for tenant in spec.tenants} | hosts.shared_secrets()
+        plan = plan_of(rendering_of(spec, spec, spec.regions[0]), keys_digest(keys), hosts.record.read())
         if plan.is_nothing and hosts.is_up():
             return True
         hosts.apply(plan)
@@ -232,6 +232,27 @@ def test_a_change_does_what_it_needs_and_no_more(machines: Machines, name: str, 
     assert not deploy(SPECS[name], machines)
     assert machines.log == log
     is_as_the_spec_says(SPECS[name], machines)
+
+
+@pytest.mark.parametrize("is_named", [True, False], ids=["another folder", "beside the cell's own"])
+def test_a_secret_that_cells_share_reaches_the_nodes_when_it_comes_and_when_it_changes(
+    machines: Machines, tmp_path: Path, is_named: bool
+) -> None:
+    folder = tmp_path / "external" if is_named else DeployState("team-here").secrets
+    source = {"kind": "file"} | ({"folder": str(folder)} if is_named else {})
+    external = {"url": "https://a/v1", "secret": source, "models": {"demo": "m"}, "tenants": {"search": 1}}
+    spec = spec_of(LOCAL, **COMMON, external={**external, "usd_per_mtok_in": 1, "usd_per_mtok_out": 1})
+    deploy(SPECS["first"], machines)
+    with pytest.raises(SecretsUnavailable, match=r"external\.secret: .*external_key: missing; needed"):
+        deploy(spec, machines)
+    folder.mkdir(exist_ok=True)
+    for key in ("the first key", "the second key"):
+        (folder / "external_key").write_text(key)
+        machines.log.clear()
+        assert not deploy(spec, machines)
+        assert machines.log == ["send"] * 4 + ["put", "keep"]
+        assert (DeployState("team-here").secrets / "external_key").read_text() == key
+        assert deploy(spec, machines)
 
 
 def test_a_head_whose_rest_api_is_slow_is_left_as_it_is(machines: Machines) -> None:
@@ -362,11 +383,10 @@ def test_a_worker_that_does_not_join_is_named_and_keeps_nobody_waiting_for_ever(
     assert f"workers have not joined after 0 s: {missing}; going on without them" in said.err
 
 
-def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
-    machines: Machines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noted, spec = tmp_path / "ssh.log", SPECS["first"]
-    ssh = tmp_path / "bin" / "ssh"
+@pytest.fixture
+def reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the hosts that ssh has reached; 10.77.0.4 it does not."""
+    noted, ssh = tmp_path / "ssh.log", tmp_path / "bin" / "ssh"
     ssh.parent.mkdir()
     ssh.write_text(
         f'#!/bin/sh\nfor one in "$@"; do case $one in root@*) echo "$one" >> {noted}; host=$one ;; esac; done\n'
@@ -374,17 +394,43 @@ def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
     )
     ssh.chmod(0o755)
     monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    return noted
+
+
+@pytest.mark.parametrize("is_deployed", [True, False], ids=["deploy", "down"])
+def test_a_worker_that_leaves_the_spec_is_stopped(
+    machines: Machines, reached: Path, capsys: pytest.CaptureFixture[str], is_deployed: bool
+) -> None:
+    deploy(SPECS["first"], machines)
+    fewer = {**LOCAL, "pools": [LOCAL["pools"][1]]}
+    spec = spec_of(changed(fewer, workers=LOCAL["deploy"]["workers"][2:]), **PUBLIC)
+    if is_deployed:
+        deploy(spec, machines)
+    else:
+        hosts = hosts_of(spec)
+        hosts.down(hosts.record.read())
+        assert hosts.record.read() == Applied()
+    stopped = reached.read_text().splitlines()
+    assert {"root@10.77.0.3", "root@10.77.0.4"} <= set(stopped)
+    assert ("root@10.77.0.5" in stopped) is not is_deployed
+    assert "it has left the spec, and Ray may still run on 10.77.0.4: no route to host" in capsys.readouterr().err
+
+
+def test_down_stops_the_head_first_and_names_the_machines_that_it_did_not_reach(
+    machines: Machines, reached: Path
+) -> None:
+    spec = SPECS["first"]
     deploy(spec, machines)
     hosts = hosts_of(spec)
     with pytest.raises(DeployError, match=r"Ray may still run on 10\.77\.0\.4: no route to host"):
         hosts.down(hosts.record.read())
     assert machines.config is not None
     assert machines.config["applications"] == [], "requests may finish first"
-    reached = noted.read_text().splitlines()
-    assert reached[0] == "root@10.77.0.2"
-    assert set(reached) == {f"root@{address}" for address in ("10.77.0.2", *WORKERS)}
+    stopped = reached.read_text().splitlines()
+    assert stopped[0] == "root@10.77.0.2"
+    assert set(stopped) == {f"root@{address}" for address in ("10.77.0.2", *WORKERS)}
     assert hosts.record.read().cluster is not None, "the next `--down` goes on"
-    ssh.write_text("#!/bin/sh\n")
+    (reached.parent / "bin" / "ssh").write_text("#!/bin/sh\n")
     hosts.down(hosts.record.read())
     assert hosts.record.read() == Applied()
 

@@ -284,9 +284,36 @@ def test_what_the_spec_overrides_survives() -> None:
     assert (group["groupName"], group["idleTimeoutSeconds"], group["maxReplicas"]) == ("gpu", 9, 1)
     assert object_of(spec, "RayService")["metadata"]["labels"]["team"] == "a"
     assert [one["kind"] for one in objects_of(spec)] == ["PodDisruptionBudget", "RayService"]
-    wrong = spec_of(changed(KUBERNETES, overrides={"Ingress": {"spec": {}}}), **PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"Ingress": {"spec": {}}}, "Ingress: allowed: Pod, NetworkPolicy,"),
+        ({"RayService": {"metadata": None}}, "RayService.metadata: allowed: neither null nor another kind of value"),
+        ({"RayService": {"metadata": {"name": None}}}, "RayService.metadata.name: allowed: neither null"),
+        (
+            {"RayService": {"spec": {"rayClusterConfig": None}}},
+            "RayService.spec.rayClusterConfig: allowed: neither null",
+        ),
+        ({"NetworkPolicy": {"spec": None}}, "NetworkPolicy.spec: allowed: neither null"),
+        ({"NetworkPolicy": {"apiVersion": 1}}, "NetworkPolicy.apiVersion: allowed: neither null"),
+        ({"Pod": {"spec": []}}, "Pod.spec: allowed: neither null"),
+    ],
+)
+def test_an_override_without_what_its_object_must_have_is_refused(overrides: dict[str, Any], words: str) -> None:
+    wrong = spec_of(changed(KUBERNETES, overrides=overrides), **PUBLIC)
     (problem,) = deploy_problems(wrong, wrong.regions[0])
-    assert problem.startswith("regions.eu.deploy.overrides.Ingress: allowed: Pod, NetworkPolicy,")
+    assert problem.startswith(f"regions.eu.deploy.overrides.{words}")
+
+
+@pytest.mark.parametrize("name", ["ray-head", "ray-worker"])
+def test_an_override_of_one_kind_of_container_is_of_the_pods_that_have_it(name: str) -> None:
+    containers = [{"name": name, "workingDir": "/a"}, {"name": "beside", "image": "registry/beside:1"}]
+    spec = spec_of(changed(KUBERNETES, overrides={"Pod": {"spec": {"containers": containers}}}), **PUBLIC)
+    found = [{one["name"]: one for one in template["spec"]["containers"]} for template in templates_of(spec)]
+    assert [set(one) for one in found] == [{"ray-head", "beside"}, {"ray-worker", "beside"}]
+    assert [name for one in found for name in one if "workingDir" in one[name]] == [name]
 
 
 @pytest.mark.parametrize(

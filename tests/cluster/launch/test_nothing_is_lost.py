@@ -7,8 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 from cli.deploy.rendering import rendering_of
+from cluster.launch import deploy_problems
 from cluster.spec import AwsDeploy, KubernetesDeploy, LocalDeploy
-from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, PUBLIC, changed, spec_of
+from tests.cluster.launch.specs import AWS, KUBERNETES, LOCAL, MODEL, PUBLIC, changed, spec_of
 
 ELSEWHERE = {
     "LocalDeploy.provider": "chosen by the test",
@@ -203,3 +204,79 @@ def test_a_pools_amounts_reach_its_nodes(name: str) -> None:
         specs = [spec_of(one, **sections) for one in (region, other)]
         files = [rendering_of(spec, spec, spec.regions[0]).cluster for spec in specs]
         assert files[0] != files[1]
+
+
+EXTERNAL = {"url": "https://a/v1", "models": {"demo": "m"}, "tenants": {"search": 1}}
+EXTERNAL |= {"usd_per_mtok_in": 1, "usd_per_mtok_out": 1}
+OWN_FILES = {"kind": "file"}
+
+
+@pytest.mark.parametrize(
+    ("region", "kind", "allowed"),
+    [
+        (LOCAL, "file", ""),
+        (LOCAL, "kubernetes", "file, aws"),
+        (changed(LOCAL, secrets={"kind": "aws"}), "file", "aws"),
+        (AWS, "aws", ""),
+        (AWS, "file", "aws"),
+        (changed(AWS, secrets=OWN_FILES), "file", ""),
+        (KUBERNETES, "kubernetes", ""),
+        (KUBERNETES, "aws", ""),
+        (KUBERNETES, "file", "kubernetes, aws"),
+    ],
+)
+def test_a_secret_that_no_node_gets_is_refused(region: dict[str, Any], kind: str, allowed: str) -> None:
+    spec = spec_of(region, **PUBLIC, external={**EXTERNAL, "secret": {"kind": kind}})
+    refused = f"external.secret.kind = {kind!r}: allowed in {region['name']}: {allowed}"
+    found = deploy_problems(spec, spec.regions[0])
+    assert [problem.partition(";")[0] for problem in found] == ([refused] if allowed else [])
+
+
+@pytest.mark.parametrize("region", [LOCAL, AWS], ids=["local", "aws"])
+def test_hosts_mount_no_secret(region: dict[str, Any]) -> None:
+    spec = spec_of(changed(region, secrets={"kind": "kubernetes"}))
+    (problem,) = deploy_problems(spec, spec.regions[0])
+    assert problem == f"regions.{region['name']}.deploy.secrets.kind = 'kubernetes': allowed on hosts: file, aws"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "gateway.tls.cert",
+        "gateway.tls.key",
+        "peering.tls.cert",
+        "peering.tls.key",
+        "peering.tls.ca",
+        "models.demo.source",
+        "models.demo.settings.chat_template",
+        "models.demo.settings.speculative.model",
+        "models.demo.adapters.own.source",
+    ],
+)
+def test_a_path_that_no_node_has_is_refused(place: str) -> None:
+    def at(key: str) -> str:
+        return "./file" if key == place else "/file"
+
+    tls = {one: {key: at(f"{one}.tls.{key}") for key in ("cert", "key", "ca")} for one in ("gateway", "peering")}
+    del tls["gateway"]["ca"]
+    draft = {"method": "draft_model", "model": at("models.demo.settings.speculative.model")}
+    model = {
+        **MODEL,
+        "source": at("models.demo.source"),
+        "settings": {
+            "max_model_len": 512,
+            "chat_template": at("models.demo.settings.chat_template"),
+            "speculative": draft,
+        },
+        "adapters": [{"name": "own", "source": at("models.demo.adapters.own.source")}],
+    }
+    spec = spec_of(
+        {**LOCAL, "endpoint": "https://here.example.org"},
+        {"name": "there", "endpoint": "https://there.example.org", "pools": [{"name": "cpu"}]},
+        models=[model],
+        gateway={**PUBLIC["gateway"], "tls": tls["gateway"]},
+        tenants=PUBLIC["tenants"],
+        peering={"tls": tls["peering"]},
+    )
+    (problem,) = deploy_problems(spec, spec.regions[0])
+    assert problem.startswith(f"{place} = './file': allowed in a deployed cell: an absolute path")
