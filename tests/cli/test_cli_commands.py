@@ -255,6 +255,28 @@ def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pyt
     assert "nvidia-smi is not found" in ran("doctor", spec, code=1).stdout
 
 
+@pytest.mark.parametrize(
+    ("prints", "found"),
+    [
+        ("echo 'Unable to determine the device handle for GPU0'; exit 9", "BAD  GPUs: Unable to determine"),
+        ("exec sleep 60", "BAD  GPUs: no answer in 0.5 s"),
+        ("echo H100; echo H100", "ok   GPUs: H100, H100; the spec's replicas book 2"),
+        ("echo H100", "warn GPUs: H100; the spec's replicas book 2"),
+    ],
+)
+def test_doctor_sees_gpus_that_do_not_work(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, found: str
+) -> None:
+    pool, settings = "{name: p, accelerator: H100, gpus_per_node: 8}", "{max_model_len: 100, tensor_parallel_size: 2}"
+    spec.write_text(SPEC.replace("{name: p}", pool).replace("{max_model_len: 100}", settings))
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{prints}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(doctor, "_GPUS_S", 0.5, raising=False)
+    assert found in ran("doctor", spec, code=None).stdout
+
+
 @pytest.mark.whole
 def test_the_command_needs_neither_ray_nor_torch_to_start() -> None:
     """`raylane status` in a watch loop must not take seconds: it imports nothing that it does not need."""
