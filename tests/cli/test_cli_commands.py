@@ -136,6 +136,18 @@ def test_up_refuses_a_second_one(spec: Path) -> None:
     assert run_dir.state() is not None
 
 
+def test_up_in_the_background_waits_for_as_long_as_a_model_may_start(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec.write_text(SPEC.replace("settings:", "health: {startup_s: 60}, settings:"))
+    ends = tmp_path / "python"
+    ends.write_text("#!/bin/sh\nsleep 1\n")
+    ends.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ends))
+    monkeypatch.setattr("cli.up._DETACH_PATIENCE_S", 0.1)
+    assert "the cluster ended while it started" in ran("up", spec, "--port", free_port(), "--detach", code=1).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
