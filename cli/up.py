@@ -22,7 +22,7 @@ import psutil
 import typer
 
 from autoscaling.from_spec import scaling_problems
-from cli.boot import Boot, BootError, hold_apart, tell_missing, unserved
+from cli.boot import Boot, BootError, hold_apart, served_models, tell_missing
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
@@ -209,8 +209,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
 
 
 def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
-    names = unserved(spec, boot.failing)
-    served = [one for one in spec.models if one.name not in names]
+    served = served_models(spec, boot.failing)
     model = served[0]
     console.print(
         f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in served)})\n"
