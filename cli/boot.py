@@ -243,10 +243,10 @@ class Boot:
         return urls[0] if len(urls) >= self._gateways else None
 
 
-def unserved(spec: ClusterSpec, failing: Collection[FailingModel]) -> set[str]:
-    """The models that no group serves."""
+def served_models(spec: ClusterSpec, failing: Collection[FailingModel]) -> list[Model]:
+    """The models that a group serves."""
     keys = {one.model for one in failing}
-    return {model.name for model in spec.models if all(view.group_key in keys for view in model.views)}
+    return [model for model in spec.models if any(view.group_key not in keys for view in model.views)]
 
 
 def tell_missing(boot: Boot) -> None:

@@ -34,7 +34,7 @@ def costs(
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU. Default: the accelerator of the model's pool.")] = None,
     tensor: Annotated[
-        int | None, typer.Option("--tp", min=1, max=64, help="Without a spec: over how many GPUs. Default: one.")
+        int | None, typer.Option("--tp", min=1, max=16, help="Without a spec: over how many GPUs. Default: one.")
     ] = None,
     profile: Annotated[
         Path | None,

@@ -96,6 +96,8 @@ _BASE_BYTES = 2 << 30
 """What Ray, Serve and the gateway take."""
 _OPEN_FILES = 4_096
 _SHM_BYTES = 128 << 20
+_GPUS_S = 30.0
+"""How long nvidia-smi may take; beside a GPU that hangs it never ends."""
 
 
 def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
@@ -108,12 +110,13 @@ def check_machine(spec: ClusterSpec) -> Iterator[Finding]:
     yield _disk()
     yield _port(spec)
     yield _models(spec)
-    if any(
-        spec.pool_of(model, region).accelerator != "cpu"
-        for model in real_models(spec)
-        for region in spec.regions_of(model)
-    ):
-        yield _gpus()
+    on_gpus = [
+        view
+        for view in real_models(spec)
+        if any(spec.pool_of(view, region).accelerator != "cpu" for region in spec.regions_of(view))
+    ]
+    if on_gpus:
+        yield _gpus(sum(view.replicas.count * view.settings.ranks for view in on_gpus))
     yield from _fits(spec)
 
 
@@ -191,15 +194,27 @@ def _models(spec: ClusterSpec) -> Finding:
     return _checked("model files", not problems, found, "copy them here, or correct models[].source")
 
 
-def _gpus() -> Finding:
+def _gpus(desired: int) -> Finding:
     if shutil.which("nvidia-smi") is None:
         hint = "install the NVIDIA driver, or use infra/specs/local.yaml"
         return _checked("GPUs", False, "nvidia-smi is not found, but the spec has GPU pools", hint)
-    done = subprocess.run(
-        ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
-    )
-    names = done.stdout.strip().splitlines()
-    return _checked("GPUs", bool(names), ", ".join(names) or "none", "nvidia-smi   (its error says more)")
+    good, printed = _ran(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], _GPUS_S)
+    names = printed.splitlines()
+    if not good or not names:
+        return _checked("GPUs", False, printed or "none", "nvidia-smi   (its error says more)")
+    found = f"{', '.join(names)}; the spec's replicas book {desired}"
+    return _checked("GPUs", len(names) >= desired, found, "lower models[].replicas.count", FindingLevel.WARN)
+
+
+def _ran(command: list[str], patience_s: float) -> tuple[bool, str]:
+    """Whether it ended well, and what it printed; else the last line of its error."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience_s)
+    except subprocess.TimeoutExpired:
+        return False, f"no answer in {patience_s:g} s"
+    if done.returncode == 0:
+        return True, done.stdout.strip()
+    return False, ((done.stderr.strip() or done.stdout).strip().splitlines() or [f"ended with {done.returncode}"])[-1]
 
 
 def _fits(spec: ClusterSpec) -> Iterator[Finding]:
@@ -261,10 +276,8 @@ def _breaking() -> Iterator[Finding]:
 def _imports() -> Finding:
     """In a process of its own, since a broken native library may end it."""
     code = "import torch, transformers, vllm; print(torch.__version__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
-    good = done.returncode == 0
-    last = ((done.stdout if good else done.stderr).strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-    found = f"torch {last}, transformers and vllm import" if good else last
+    good, printed = _ran([sys.executable, "-c", code], 180)
+    found = f"torch {printed.splitlines()[-1]}, transformers and vllm import" if good else printed
     return _checked("imports", good, found, "rm -rf .venv && make install")
 
 

@@ -17,6 +17,7 @@ from cli.run_dir import RunDir, known_clusters
 from cluster.spec import load_spec
 
 _PATIENCE_S = 120.0
+"""Beyond what its gateways may take."""
 
 
 def down(
@@ -24,7 +25,10 @@ def down(
         str | None,
         typer.Argument(metavar="[NAME|SPEC]", help="The cluster's name, or its spec. Required if several are up."),
     ] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait before the cluster is killed.")] = _PATIENCE_S,
+    timeout: Annotated[
+        float | None,
+        typer.Option(min=1, help="Seconds to wait before the cluster is killed. Default: gateway.drain_s, and 2 min."),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option(metavar="HOST:PORT", help="The Ray that it was deployed on, where this machine does not know."),
@@ -51,7 +55,7 @@ def down(
         contextlib.suppress(psutil.NoSuchProcess),
     ):
         process.send_signal(signal.SIGTERM)
-        _, alive = psutil.wait_procs([process], timeout=timeout)
+        _, alive = psutil.wait_procs([process], timeout=timeout or state.stop_s + _PATIENCE_S)
         if alive:
             family = [process, *process.children(recursive=True)]
             end_processes(family, patience_s=0)

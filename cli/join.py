@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.boot import Boot, BootError, tell_missing, unserved
+from cli.boot import Boot, BootError, served_models, tell_missing
 from cli.console import console, errors, fail
 from cli.run_dir import RunDir, State, read_secret
 from cluster.files import write_private
@@ -182,8 +182,7 @@ def _check_nodes(spec: ClusterSpec, region: Region) -> int:
 
 
 def _greet(spec: ClusterSpec, run_dir: RunDir, took_s: float, boot: Boot) -> None:
-    failing = unserved(spec, boot.failing)
-    served = ", ".join(model.name for model in spec.models if model.name not in failing)
+    served = ", ".join(model.name for model in served_models(spec, boot.failing))
     console.print(
         f"\n[bold green]Ready[/] in {took_s:.0f} s: models {served}; gateways "
         f"listen on {spec.gateway.host}:{spec.gateway.port} of their nodes\n"

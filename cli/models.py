@@ -78,7 +78,7 @@ def _chosen(
 
 def _settings(spec_file: Path | None, cache: Path | None) -> Artifacts:
     settings = Artifacts() if spec_file is None else load_spec(spec_file).artifacts
-    return settings if cache is None else settings.model_copy(update={"cache": str(cache.absolute())})
+    return settings if cache is None else settings.model_copy(update={"cache": str(cache.expanduser().absolute())})
 
 
 @contextmanager

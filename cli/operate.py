@@ -136,7 +136,7 @@ def ladder(
         fail("--at, --at-most, --auto: allowed: one of them, with a model", code=2)
     for mode, step in orders:
         body = {"model": model, "mode": mode.value, "step": "" if step == "none" else step, "why": why}
-        order(url, "/raylane/ladder", body)
+        model = order(url, "/raylane/ladder", body)["model"]  # whose alias it may be
     shown = [one for one in cell_report(base_url(url)).models if model in (None, one.name)]
     for one in shown:
         console.print(f"[bold]{escape(one.name)}[/]: {ladder_line(one) or 'no ladder'}")

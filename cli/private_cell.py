@@ -49,6 +49,7 @@ class PrivateCell:
             raise ValueError(
                 f"{folder} holds the logs of an earlier run; allowed: a folder without them"
             )  # it would be read as this run's
+        self._start_s = max(_START_S, spec.model(model).health.startup_s)
         folder.mkdir(parents=True, exist_ok=True)
         content = _private(spec, model, replicas, port, folder)
         (folder / "spec.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
@@ -67,12 +68,12 @@ class PrivateCell:
 
     async def __aenter__(self) -> Self:
         self._up = self._bring_up()
-        deadline = time.monotonic() + _START_S
+        deadline = time.monotonic() + self._start_s
         try:
             while not await self._is_ready():
                 status = self._up.poll()
                 if status is not None or time.monotonic() > deadline:
-                    why = f"not ready in {_START_S:.0f} s" if status is None else f"ended with {status}"
+                    why = f"not ready in {self._start_s:.0f} s" if status is None else f"ended with {status}"
                     lines = (self._folder / "up.log").read_text(errors="replace").splitlines()[-_LOG_LINES:]
                     raise PrivateCellError("\n".join([f"the cell: {why}; its log ends:", *lines]))
                 await asyncio.sleep(0.2)
@@ -151,8 +152,15 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+_BESIDE = ("tenants", "peering", "external", "ladder", "autoscaling")
+"""Not of what is measured, on so many replicas of one model in one region, by clients without a key."""
+
+
 def _private(spec: ClusterSpec, model: str, replicas: int, port: int, folder: Path) -> dict[str, Any]:
+    home = spec.regions_of(spec.model(model))[0].name
     content: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
+    for key in _BESIDE:
+        content.pop(key, None)
     content["name"] = f"private-{port}"
     content.setdefault("gateway", {})
     content["gateway"] |= {
@@ -164,10 +172,17 @@ def _private(spec: ClusterSpec, model: str, replicas: int, port: int, folder: Pa
         "access_log": False,
         "replicas": 1,
     }
+    for key in ("tls", "cache", "cors"):
+        content["gateway"].pop(key, None)
+    content["regions"] = [one for one in content["regions"] if one["name"] == home]
     content["models"] = [one for one in content["models"] if one["name"] == model]
-    content.pop("autoscaling", None)  # what is measured is measured on so many
+    for one in content["regions"] + content["models"] + content.get("classes", []):
+        for key in ("endpoint", "deploy", "autoscaling", "fallback", "residency"):
+            one.pop(key, None)
     for one in content["models"]:
-        one.pop("autoscaling", None)
+        for part in (one, *one.get("groups", ())):
+            if part.get("regions") is not None:
+                part["regions"] = [name for name in part["regions"] if name == home]
         one["replicas"] = {"count": replicas}
         one["step_log"] = str(folder / "steps")
     return content

@@ -24,7 +24,8 @@ from cluster.files import write_private, write_whole
 
 @dataclass(frozen=True)
 class State:
-    """A cluster that was brought up: the process that holds it, when that process began, where it answers.
+    """A cluster that was brought up: the process that holds it, when that process began, where it answers, and how long
+    its gateways may take to stop (`stop_s`).
 
     One on a Ray cluster that was running already has Ray's `address` (`host:port`) and the file of its token instead:
     no process holds it, and its gateways may move (`RunDir.urls`).
@@ -38,6 +39,7 @@ class State:
     ready: bool
     address: str = ""
     token_file: str = ""
+    stop_s: float = 0.0
 
     def process(self) -> psutil.Process | None:
         """That very process, if it still runs (a process id alone may have been given to another)."""

@@ -1,5 +1,6 @@
 """`raylane top`: the lanes, live: requests and work that wait, expected waits, rejections."""
 
+import time
 from typing import Annotated
 
 import typer
@@ -30,23 +31,25 @@ def top(
     elif as_json:
         print_json({model.name: model.lanes for model in cell_report(base).models})
     else:
-        before: dict[str, int] = {}
+        before: dict[str, tuple[int, float]] = {}
         follow(lambda: lanes_view(cell_report(base), before), once, _REFRESH_S, screen=True)
 
 
-def lanes_view(report: CellReport, before: dict[str, int]) -> RenderableType:
-    """`before`: how many requests of each model had been placed at the last look; taken down for the next."""
+def lanes_view(report: CellReport, before: dict[str, tuple[int, float]]) -> RenderableType:
+    """`before`: how many requests of each model had been placed at the last look, and when that was (monotonic clock);
+    taken down for the next."""
     head = f"[bold]{report.cluster}[/]  {report.gateway.url}\n{in_gateways(report)}"
     view = Group(head, *(part for model in report.models for part in _model(model, before.get(model.name))))
-    before.update({model.name: model.placed for model in report.models})
+    before.update({model.name: (model.placed, time.monotonic()) for model in report.models})
     return view
 
 
-def _model(model: ModelReport, before: int | None) -> list[RenderableType]:
+def _model(model: ModelReport, before: tuple[int, float] | None) -> list[RenderableType]:
     """Each part fits into 80 columns, whatever the names are."""
     rates = f"{model.leases} leases"
     if before is not None:
-        rates += f", {(model.placed - before) / _REFRESH_S:.0f} placed/s"
+        placed, at = before
+        rates += f", {(model.placed - placed) / (time.monotonic() - at):.0f} placed/s"
     if model.tokens_per_s:
         rates += f", {model.tokens_per_s:.0f} booked tokens/s"
     return [model_head(model), rates, *map(group_line, model.groups), _waits(model), *_refusals(model)]

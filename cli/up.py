@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Annotated
@@ -21,7 +22,7 @@ import psutil
 import typer
 
 from autoscaling.from_spec import scaling_problems
-from cli.boot import Boot, BootError, hold_apart, tell_missing, unserved
+from cli.boot import Boot, BootError, hold_apart, served_models, tell_missing
 from cli.console import complain, console, fail
 from cli.departed import LossReporter
 from cli.down import clean
@@ -37,7 +38,8 @@ from cluster.urls import http_url
 from deployments.engine.args import not_served
 from deployments.engine.simulated.costs import cost_problems
 
-_DETACH_PATIENCE_S = 900.0
+_DETACH_PATIENCE_S = 120.0
+"""Beyond what its models may take to start."""
 _SAME_SIGNAL_S = 0.5
 """Signals that come within so long are one: whoever signals every process of a service reaches the holder twice."""
 
@@ -78,7 +80,7 @@ def up(
     _check_free(cluster, run_dir)
     run_dir.create()
     if detach:
-        _detach(run_dir)
+        _detach(run_dir, max(model.health.startup_s for model in cluster.models) + _DETACH_PATIENCE_S)
         return
     if any(map(cluster.lacks_costs, cluster.views_in(home))):
         from cli.costs import with_estimates  # takes seconds to import
@@ -191,12 +193,13 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
         private_ray(max(cores, int(needed + 0.999)), run_dir.path / "ray_token") as ray,
     ):
         _on_signals(stop)  # again: Ray has put a handler of its own in place of ours
-        state = State(run_dir.name, pid, psutil.Process(pid).create_time(), url, ray.temp_dir, ready=False)
+        began, stop_s = psutil.Process(pid).create_time(), spec.gateway.stop_s
+        state = State(run_dir.name, pid, began, url, ray.temp_dir, ready=False, stop_s=stop_s)
         run_dir.write_state(state)
         boot = Boot(spec, region, run_dir, url, stop)
         if boot.run(secret):
             memory.look()  # what is killed from now on is known
-            run_dir.write_state(State(**{**state.__dict__, "ready": True}))
+            run_dir.write_state(replace(state, ready=True))
             _greet(spec, url, time.monotonic() - started, boot)
             LossReporter(run_dir.path, began_unix_s).tell_until(stop)
         console.print("\nStopping: running requests may finish, new ones are refused ...")
@@ -206,8 +209,7 @@ def _hold(spec: ClusterSpec, region: Region, run_dir: RunDir, pid: int, stop: th
 
 
 def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
-    names = unserved(spec, boot.failing)
-    served = [one for one in spec.models if one.name not in names]
+    served = served_models(spec, boot.failing)
     model = served[0]
     console.print(
         f"\n[bold green]Ready[/] in {took_s:.0f} s: [bold]{url}/v1[/]  (models: {', '.join(m.name for m in served)})\n"
@@ -229,14 +231,14 @@ def _greet(spec: ClusterSpec, url: str, took_s: float, boot: Boot) -> None:
     console.print("Watch it with `raylane status` or `raylane page`; Ctrl-C (or `raylane down`) takes it down.")
 
 
-def _detach(run_dir: RunDir) -> None:
+def _detach(run_dir: RunDir, patience_s: float) -> None:
     log = run_dir.path / "logs" / "up.log"
     command = [sys.executable, "-m", "cli.main", *(argument for argument in sys.argv[1:] if argument != "--detach")]
     with log.open("wb") as output:
         child = subprocess.Popen(
             command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True
         )
-    deadline = time.monotonic() + _DETACH_PATIENCE_S
+    deadline = time.monotonic() + patience_s
     with console.status(f"starting cluster {run_dir.name!r} (log: {log})"):
         while time.monotonic() < deadline:
             state = run_dir.state()
@@ -250,7 +252,7 @@ def _detach(run_dir: RunDir) -> None:
                 fail(f"the cluster ended while it started:\n{_tail(log)}", hint="raylane doctor")
             time.sleep(0.2)
     child.terminate()
-    fail(f"the cluster was not ready within {_DETACH_PATIENCE_S:.0f} s; its log: {log}", hint="raylane doctor")
+    fail(f"the cluster was not ready within {patience_s:.0f} s; its log: {log}", hint="raylane doctor")
 
 
 def _tail(log: Path) -> str:

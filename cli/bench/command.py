@@ -21,6 +21,7 @@ from cli.bench.load import BenchLoad
 from cli.bench.results import RunRecord, rendered
 from cli.bench.run import BenchOutcome, SettingError, Settings, bench_run
 from cli.option_groups import with_groups
+from cli.options import check_outputs
 
 
 @with_groups
@@ -34,7 +35,7 @@ def bench(
     try:
         settings.api_key()
         load = settings.load()
-        _check_writable(json_file)
+        check_outputs(json=None if json_file in (None, "-") else Path(str(json_file)))
     except SettingError as error:
         raise typer.BadParameter(str(error), param_hint=f"'{error.option}'") from error
     try:
@@ -66,14 +67,6 @@ def _run(settings: Settings, load: BenchLoad) -> BenchOutcome:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-def _check_writable(json_file: str | None) -> None:
-    """Before the run, not after it. Raises SettingError."""
-    if json_file not in (None, "-") and not Path(str(json_file)).absolute().parent.is_dir():
-        raise SettingError(
-            "--json", f"{json_file!r} is in a folder that does not exist; allowed: a file in an existing folder, or -"
-        )
 
 
 def _print(settings: Settings, outcome: BenchOutcome, json_file: str | None) -> None:

@@ -152,13 +152,13 @@ async def open_loop(client: BenchClient, prompts: Prompts, load: BenchLoad, run:
 
 
 async def closed_loop(client: BenchClient, prompts: Prompts, load: BenchLoad) -> FloatArray:
-    """When each request of a closed loop ended (seconds from the start), in that order."""
+    """When each request of a closed loop was answered (seconds from the start), in that order."""
     ended: list[float] = []
     started = time.monotonic()
 
     async def send(index: int) -> None:
-        await client.send(prompts.body(*load.lengths(index)))
-        ended.append(time.monotonic() - started)
+        if (await client.send(prompts.body(*load.lengths(index)))).failure is None:
+            ended.append(time.monotonic() - started)
 
     await _in_circles(load, send)
     return np.array(ended)

@@ -101,14 +101,13 @@ def read_outputs(text: str, source: str) -> RegionOutput:
 
 
 def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[str, Any]) -> dict[str, Any]:
-    """The region's `deploy`, with all that `before` says of other things. Groups and profile of its workers are the
-    region's; the head and other pools have their own."""
+    """The region's `deploy`, with all that `before` says of other things; null is what it says and Terraform has no
+    more. Groups and profile of its workers are the region's; the head and other pools have their own."""
     typical = next((pool for pool in output.others.values() if pool.kind == "worker"), output.head)
-    head = output.head
-    section = {key: value for key, value in before.items() if key not in ("pools", "region", "head_volume_gib")}
-    section |= {
+    head, key_name = output.head, output.key_name
+    section = before | {
         "provider": "aws",
-        **({"region": output.region} if region != output.region else {}),
+        "region": None if region == output.region else output.region,
         "image": head.image,
         "subnet_ids": list(output.subnet_ids),
         "zone_subnet_ids": {zone: list(subnets) for zone, subnets in output.zone_subnet_ids.items()},
@@ -118,25 +117,26 @@ def deploy_section(output: RegionOutput, region: str, cell: str, before: dict[st
         "head_security_group_ids": list(head.security_group_ids),
         "head_instance_profile": head.instance_profile,
         "head_launch_template": head.launch_template,
-        **({"ssm": True} if output.ssm else {}),
+        "head_volume_gib": None,
+        "ssm": output.ssm,
+        "head_group": key_name and output.head_group,
+        "key_name": key_name,
+        "ssh_key": key_name and (before.get("ssh_key") or f"~/.ssh/{key_name}.pem"),
     }
-    if output.key_name is not None:
-        section |= {"head_group": output.head_group, "key_name": output.key_name}
-        section.setdefault("ssh_key", f"~/.ssh/{output.key_name}.pem")
     if output.secret != default_secret(cell) or "secrets" in before:
         section["secrets"] = {"kind": "aws", "name": output.secret}
     sizes = {pool["pool"]: pool for pool in before.get("pools") or ()}
     section["pools"] = [
         _pool_section(name, pool, head, typical, sizes.get(name, {})) for name, pool in output.others.items()
     ]
-    return section
+    return {key: value for key, value in section.items() if key in before or value not in (None, False)}
 
 
 def _pool_section(
     name: str, pool: PoolOutput, head: PoolOutput, typical: PoolOutput, before: dict[str, Any]
 ) -> dict[str, Any]:
     section: dict[str, Any] = {"pool": name}
-    section |= {key: before[key] for key in ("min", "max") if key in before}
+    section |= {key: before[key] for key in ("min", "max", "volume_gib") if key in before}
     section |= {"instance_type": pool.instance_type, "launch_template": pool.launch_template}
     if pool.reservation is not None:
         section["reservation"] = pool.reservation

@@ -268,6 +268,8 @@ class Model(Section):
     @property
     def cached_sources(self) -> tuple[str, ...]:
         """Those of `sources` that are fetched before the engine starts."""
+        if self.groups:
+            return tuple(dict.fromkeys(source for view in self.views for source in view.cached_sources))
         return self.sources[1:] if self.load == "stream" else self.sources
 
     @property

@@ -136,6 +136,18 @@ def test_up_refuses_a_second_one(spec: Path) -> None:
     assert run_dir.state() is not None
 
 
+def test_up_in_the_background_waits_for_as_long_as_a_model_may_start(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec.write_text(SPEC.replace("settings:", "health: {startup_s: 60}, settings:"))
+    ends = tmp_path / "python"
+    ends.write_text("#!/bin/sh\nsleep 1\n")
+    ends.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(ends))
+    monkeypatch.setattr("cli.up._DETACH_PATIENCE_S", 0.1)
+    assert "the cluster ended while it started" in ran("up", spec, "--port", free_port(), "--detach", code=1).stderr
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -253,6 +265,28 @@ def test_doctor_fails_on_what_keeps_it_from_working(spec: Path, monkeypatch: pyt
     spec.write_text(SPEC.replace("{name: p}", "{name: p, accelerator: H100, gpus_per_node: 8}"))
     monkeypatch.setenv("PATH", "/nowhere")
     assert "nvidia-smi is not found" in ran("doctor", spec, code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("prints", "found"),
+    [
+        ("echo 'Unable to determine the device handle for GPU0'; exit 9", "BAD  GPUs: Unable to determine"),
+        ("exec sleep 60", "BAD  GPUs: no answer in 0.5 s"),
+        ("echo H100; echo H100", "ok   GPUs: H100, H100; the spec's replicas book 2"),
+        ("echo H100", "warn GPUs: H100; the spec's replicas book 2"),
+    ],
+)
+def test_doctor_sees_gpus_that_do_not_work(
+    spec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prints: str, found: str
+) -> None:
+    pool, settings = "{name: p, accelerator: H100, gpus_per_node: 8}", "{max_model_len: 100, tensor_parallel_size: 2}"
+    spec.write_text(SPEC.replace("{name: p}", pool).replace("{max_model_len: 100}", settings))
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{prints}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(doctor, "_GPUS_S", 0.5, raising=False)
+    assert found in ran("doctor", spec, code=None).stdout
 
 
 @pytest.mark.whole

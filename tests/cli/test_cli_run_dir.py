@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -22,6 +23,8 @@ OBEDIENT = "import time; time.sleep(600)"
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
 )
+
+SLOW = STUBBORN.replace("signal.SIG_IGN", "lambda *_: (time.sleep(1), print('ended'), exit())")
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +134,16 @@ def test_down_asks_and_waits(process: subprocess.Popen[str], temp_dir: Path) -> 
     written(state_of(process.pid, temp_dir))
     assert ran("down", "x").stdout == "Cluster 'x' is down.\n"
     process.wait(5)
+
+
+def test_down_waits_for_as_long_as_gateways_may_take(temp_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.down._PATIENCE_S", 0.1)
+    with subprocess.Popen([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        written(replace(state_of(child.pid, temp_dir), stop_s=30.0))
+        ran("down", "x")
+        assert child.stdout.read() == "ended\n"
 
 
 @pytest.mark.whole

@@ -54,6 +54,7 @@ def test_a_model_s_folder_and_a_gpu_are_enough(tmp_path: Path) -> None:
         (("--gpu", "H100"), "allowed: a spec, or --gpu GPU and --model FOLDER"),
         (("--gpu", "H999", "--model", str(folder)), "GPU 'H999' is unknown; allowed: A100-40G, "),
         (("--gpu", "H100", "--model", str(folder), "--tp", "3"), "tensor_parallel_size = 3: allowed: "),
+        (("--gpu", "H100", "--model", str(folder), "--tp", "64"), "be less than or equal to 16"),
         ((SPEC, "--tp", "2"), "--tp 2: allowed: without a spec"),
     ):
         refused = alone(*arguments, code=2)

@@ -115,6 +115,20 @@ def test_a_later_apply_changes_what_moved_and_keeps_what_it_does_not_know(
     assert "+ - subnet-99999999" in printed
 
 
+def test_what_terraform_has_no_more_is_null_and_what_it_never_had_stays(
+    tmp_path: Path, outputs: dict[str, Any]
+) -> None:
+    once = run(tmp_path, outputs, SPEC + MODELS)[2].read_text()
+    own = once.replace("provider: aws\n", "provider: aws\n      region: us-west-2\n      head_volume_gib: 50\n")
+    own = own.replace("- pool: l40s\n", "- pool: l40s\n        volume_gib: 500\n")
+    outputs["raylane"]["value"] |= {"key_name": None, "head_group": None, "ssm": False}
+    status, _, file = run(tmp_path, outputs, own)
+    deploy = deploy_of(load_spec(file))
+    gone = (deploy.region, deploy.head_volume_gib, deploy.key_name, deploy.ssh_key, deploy.head_group)
+    assert (status, gone, deploy.ssm, deploy.pools[0].volume_gib) == (0, (None,) * 5, False, 500)
+    assert run(tmp_path, outputs, file.read_text())[1].endswith("nothing to change")
+
+
 def test_check_shows_and_writes_nothing(tmp_path: Path, outputs: dict[str, Any]) -> None:
     status, printed, file = run(tmp_path, outputs, SPEC + MODELS, "--check")
     assert (status, file.read_text()) == (1, SPEC + MODELS)

@@ -52,6 +52,11 @@ def test_what_is_used_where_it_is(spec: Path, tmp_path: Path) -> None:
     assert "demo: used where it is" in run("pull", "demo", "--cache", tmp_path / "cache")[1]
 
 
+def test_the_caches_folder_may_be_below_the_home_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert f"in {tmp_path}/cache" in run("list", "--cache", "~/cache")[1]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

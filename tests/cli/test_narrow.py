@@ -130,7 +130,13 @@ def fits(lines: list[str]) -> None:
 def test_nothing_is_cut_off(figure: int, seconds: float, states: list[str]) -> None:
     reported = report(figure, seconds, states)
     fits(shown(cell_view(reported)))
-    fits(shown(lanes_view(reported, {MODEL: 3})))
+    fits(shown(lanes_view(reported, {MODEL: (3, time.monotonic() - 0.5)})))
+
+
+def test_a_rate_is_of_the_time_since_the_last_look() -> None:
+    before = {MODEL: (1, time.monotonic() - 4.0)}  # the gateway took long to answer
+    assert any(", 2 placed/s" in line for line in shown(lanes_view(report(), before)))
+    assert before[MODEL][0] == 9
 
 
 def grouped() -> CellReport:

@@ -39,6 +39,53 @@ def test_nothing_scales_what_is_measured(tmp_path: Path) -> None:
     assert (private.autoscaling_of(private.models[0]).policy, private.models[0].replicas.count) == ("fixed", 3)
 
 
+PRODUCTION = f"""
+version: 1
+name: fleet
+regions:
+  - {{name: eu, endpoint: "https://eu.example.org", pools: [{{name: a, gpus_per_node: 0}}]}}
+  - {{name: us, endpoint: "https://us.example.org", pools: [{{name: b}}]}}
+models:
+  - {{name: big, source: demo, settings: {{max_model_len: 512}}}}
+  - {{name: demo, source: demo, settings: {{max_model_len: 512}}, regions: [us], residency: [us],
+      fallback: [{{to: big}}], groups: [{{name: x, regions: [us]}}, {{name: y}}]}}
+  - {{name: encoder, source: demo, task: embed, settings: {{max_model_len: 512}}}}
+classes: [{{name: interactive, ttft_ms: 500, residency: [eu, us]}}, {{name: batch, ttft_ms: 9000}}]
+tenants: [{{name: team, keys: ['sha256:{"0" * 64}'], peers: [eu]}}]
+ladder: [{{rung: shed, classes: [batch]}}]
+external: {{url: "https://api.example.org/v1", models: {{big: large}}, tenants: {{team: 9}}, region: eu,
+  usd_per_mtok_in: 1, usd_per_mtok_out: 1}}
+peering: {{tls: {{cert: c.pem, key: k.pem, ca: a.pem}}}}
+gateway: {{tls: {{cert: c.pem, key: k.pem}}, cache: {{semantic: {{model: encoder}}}}, cors: {{origins: ["*"]}}}}
+"""
+
+
+def test_nothing_of_production_is_left_that_one_cell_and_a_client_without_a_key_cannot_have(tmp_path: Path) -> None:
+    PrivateCell(parse_spec(PRODUCTION), "demo", 1, tmp_path / "cell")
+    private = parse_spec((tmp_path / "cell" / "spec.yaml").read_text())
+    (region,), gateway = private.regions, private.gateway
+    assert (region.name, region.endpoint) == ("us", None)
+    assert [view.group for view in private.views_in(region)] == ["x", "y"]
+    left = (private.tenants, private.ladder, private.external, private.peering)
+    assert not any((*left, gateway.tls, gateway.cache, gateway.cors))
+
+
+async def test_a_model_that_may_start_for_longer_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cli.private_cell._START_S", 0.01)
+    monkeypatch.setattr("cli.private_cell._STOP_S", 0.0)
+    looks = iter([False, False, True])
+
+    class Slow(Fake):
+        async def _is_ready(self) -> bool:
+            return next(looks)
+
+    (model,) = SPEC.models
+    health = model.health.model_copy(update={"startup_s": 60.0})
+    slow = SPEC.model_copy(update={"models": (model.model_copy(update={"health": health}),)})
+    async with Slow(slow, "demo", 1, tmp_path):
+        pass
+
+
 def test_what_an_earlier_run_wrote_is_not_read_as_this_ones(tmp_path: Path) -> None:
     (tmp_path / "steps").mkdir()
     with pytest.raises(ValueError, match="earlier run"):

@@ -54,6 +54,12 @@ def test_a_view_is_found_by_its_region() -> None:
     assert MODEL.sources == ("org/m", "org/m-fp8")
 
 
+def test_what_is_streamed_is_not_fetched_before_whichever_group_has_it() -> None:
+    streamed = TEXT.replace("org/m-fp8", "/m-fp8").replace("source: org/m", "load: stream\n  source: /m")
+    (model,) = parse_spec(streamed).models
+    assert (model.load, model.cached_sources) == ("stream", ())
+
+
 def test_lanes_name_their_groups_in_order() -> None:
     a, b = SPEC.regions
     assert SPEC.lane_groups(MODEL) == SPEC.lane_groups(MODEL, a) == {**MODEL.lanes}

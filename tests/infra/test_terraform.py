@@ -106,6 +106,15 @@ def test_the_outputs_are_those_that_the_spec_is_tested_with(state: dict[str, Any
     assert state["outputs"] == json.loads((ROOT / "tests" / "infra" / "outputs.json").read_text())
 
 
+@pytest.mark.long
+def test_a_region_without_public_addresses_has_no_check_of_route_53(terraform: Terraform, tmp_path: Path) -> None:
+    folder = shutil.copytree(TREE, tmp_path / "tree", ignore=shutil.ignore_patterns(".terraform")) / "global/dns"
+    values = folder / "tests/dns.tftest.hcl"
+    values.write_text(values.read_text().replace('"Z35SXDOTRQ7X7K" }', '"Z35SXDOTRQ7X7K", public = false }'))
+    checks = resources(terraform.state(folder)["root_module"], "aws_route53_health_check")
+    assert [one["index"] for one in checks] == ["eu-central-1"]
+
+
 @pytest.mark.whole
 def test_nodes_stand_in_private_subnets(state: dict[str, Any]) -> None:
     assert len(state["outputs"]["raylane"]["value"]["subnet_ids"]) == 3

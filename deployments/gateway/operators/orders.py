@@ -217,7 +217,8 @@ class OrderPages:
             message = f"step = {shown(form.step)}: allowed: {', '.join(names) or 'none, the model has no ladder'}"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="step")
         order = LadderOrder(form.mode, form.step)
-        return await self._in_force(Act(time.time(), ActKind.LADDER, model.name, form.by, form.why, ladder=order))
+        act = Act(time.time(), ActKind.LADDER, model.name, form.by, form.why, ladder=order)
+        return await self._in_force(act, model=model.name)
 
     async def drain(self, request: Request) -> Response:
         """Has replicas drain: they finish what they have, take nothing new, and are replaced."""

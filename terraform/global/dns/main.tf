@@ -37,6 +37,7 @@ module "dns" {
       dns_name   = endpoint.name
       zone_id    = endpoint.zone_id
       aws_region = region
+      public     = endpoint.public
     }
   }
 }

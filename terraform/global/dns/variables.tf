@@ -9,6 +9,6 @@ variable "name" {
 }
 
 variable "endpoints" {
-  description = "By AWS region: its output `endpoint`."
-  type        = map(object({ name = string, zone_id = string }))
+  description = "By AWS region: its output `endpoint`; `public = false` where that has no public addresses."
+  type        = map(object({ name = string, zone_id = string, public = optional(bool, true) }))
 }

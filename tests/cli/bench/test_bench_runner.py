@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cli.bench.client import BenchClient
-from cli.bench.load import BenchLoad, drawn_load, run
+from cli.bench.load import BenchLoad, closed_loop, drawn_load, run
 from cli.bench.prompts import Prompts, RequestOptions, TokenIds
 from cli.bench.results import RunRecord
 from planning.workload.lengths import Fixed
@@ -54,6 +54,14 @@ async def test_an_open_loop_does_not_wait_for_answers(server: Any) -> None:
 async def test_failures_do_not_end_a_run(server: Any) -> None:
     record = await outcome(server.url, drawn_load(Fixed(1), Fixed(1), 0, concurrency=3, requests=9), model="silent_end")
     assert (record.ok, record.failed) == (0, 9)
+
+
+@pytest.mark.parametrize(("model", "answered"), [("good", 9), ("refused", 0)])
+async def test_only_answers_count_as_what_a_closed_loop_got_through(server: Any, model: str, answered: int) -> None:
+    prompts = Prompts(TokenIds((1,)), RequestOptions(model, "completions"), 0)
+    async with BenchClient(server.url, "completions") as client:
+        ended = await closed_loop(client, prompts, drawn_load(Fixed(1), Fixed(1), 0, concurrency=3, requests=9))
+    assert len(ended) == answered
 
 
 async def test_stopping_cuts_open_requests_off_and_counts_them(server: Any) -> None:

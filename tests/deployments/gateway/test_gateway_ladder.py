@@ -133,6 +133,12 @@ async def test_tenants_are_spared(make_rig: MakeRig) -> None:
     assert sent(rig.engines[0])["max_tokens"] == 100
 
 
+async def test_an_order_by_an_alias_is_answered_with_the_models_name(make_rig: MakeRig) -> None:
+    rig = await with_ladder(make_rig, [{**MODELS[0], "aliases": ["chat"]}, *MODELS[1:]])
+    status, answer = await post(rig, "/raylane/ladder", {**BY, "model": "chat", "mode": "at", "step": "clamp:batch"})
+    assert (status, answer["model"]) == (200, "demo")
+
+
 async def test_what_is_no_step_is_refused(make_rig: MakeRig) -> None:
     rig = await with_ladder(make_rig)
     status, answer = await post(rig, "/raylane/ladder", {**BY, "model": "demo", "mode": "at", "step": "shed:x"})
