@@ -22,7 +22,7 @@ def _prices(case: Case) -> Iterator[str]:
         view = next((one.view for one in case.offers if one.gpu == own.gpu), None)
         if view is None:
             continue
-        view, region = view.model_copy(update={"pool": None}), case.spec.region(own.region)
+        region = case.spec.region(own.region)
         known = [(usd, source) for _, usd, source, _ in listed_prices(own.gpu, view, region, others, case.spec) if usd]
         for kind in PriceKind if known else ():
             usd = getattr(own, f"{kind}_usd_per_gpu_hour")
