@@ -102,14 +102,16 @@ def _of_recording(
         sampled(_weighted(pair for each in own for pair in getattr(each, which)), rng) for which in ("prompt", "output")
     )
     weights = [sum(count for _, count in each.prompt) for each in own]
-    share = one.prefix_share or float(np.average([each.prefix_share for each in own], weights=weights))
+    share = one.prefix_share
+    if "prefix_share" not in one.model_fields_set:
+        share = float(np.average([each.prefix_share for each in own], weights=weights))
     return rates, Lengths2D(prompts, cached_of(prompts, share), outputs), home.notes
 
 
 def _weighted(pairs: Iterable[tuple[int, int]]) -> TokenLengths:
     listed = sorted(pairs)
-    values, weights = zip(*listed, strict=True)
-    return TokenLengths(values=values, weights=weights)
+    values, counts = zip(*listed, strict=True)
+    return TokenLengths(values=values, weights=tuple(np.array(counts) / sum(counts)))
 
 
 class _Home:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
+from deployments.traffic.counts import LengthCounts
 from deployments.traffic.counts import Stream as Recorded
 from planning.drift.recording import stretches_of_trace
 from planning.plans.samples import CHUNK_TOKENS, repeated
@@ -182,6 +183,22 @@ def test_a_cells_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -
     spec = ClusterSpec.model_validate(small.SPEC | {"classes": [{"name": "batch", "ttft_ms": 9_000}]})
     with pytest.raises(TraceError, match="no request of demo and class batch"):
         found_of(DemandStream.model_validate(stream), spec)
+
+
+@pytest.mark.parametrize(("said", "share"), [({}, 0.5), ({"prefix_share": 0.0}, 0.0), ({"prefix_share": 0.25}, 0.25)])
+def test_a_recording_of_many_requests_and_what_the_worksheet_says_of_its_prefixes(
+    tmp_path: Path, said: dict[str, float], share: float
+) -> None:
+    tokens = np.full(60, 1_600, dtype=np.int64)
+    counted = stretches_of_trace(Trace(60.0 * np.arange(60), tokens, tokens), Recorded("demo", "interactive", ""))
+    for counts in counted.counts.values():
+        for lengths in (counts.prompt, counts.output):
+            lengths.merge(LengthCounts(2_000_000 * 1_600, dict.fromkeys(lengths.buckets, 2_000_000)))
+        counts.cached_tokens = counts.prompt_tokens // 2
+    trace = {"trace": {"file": str(keep_traffic(tmp_path / "cell.sqlite", counted))}}
+    stream = {"name": "chat", "model": "demo", "class": "interactive"}
+    lengths = found_of(DemandStream.model_validate(stream | trace | said)).lengths
+    assert lengths.cached.sum() / lengths.prompts.sum() == pytest.approx(share, abs=0.02)
 
 
 def test_lengths_are_those_of_the_worksheet() -> None:
