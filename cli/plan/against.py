@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from cli.console import Table, console, fail, plain_table, print_json, shown_span
+from cli.console import Table, complain, console, fail, plain_table, print_json, shown_span
 from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord
@@ -50,13 +50,15 @@ def against(source: str, url: str | None, case: Case, planner: Planner, publish:
     live = ClusterSpec.model_validate(ask(base_url(url), "/raylane/spec", dict)) if source == LIVE else case.spec
     prices = price_drifts(case.sheet, case.spec, live)
     off = published(found, prices, case.sheet.name)
+    if publish is not None:
+        write_drift(publish, off)
+    if not as_json:
+        _show(found, prices, case.sheet.time_zone)
     change = _change(case, found, prices, planner) if found.off or prices else None
     if as_json:
         print_json(to_json({"off": off.figures, "compared": found, "prices": prices, "plan": change}))
-    else:
-        _show(found, prices, change, case.sheet.time_zone)
-    if publish is not None:
-        write_drift(publish, off)
+    elif change is not None:
+        _show_change(change)
     return OFF if off.figures else 0
 
 
@@ -114,11 +116,13 @@ def _of_trace(source: str, trace: Trace, expected: Sequence[ExpectedStream], tim
     return stretches_of_trace(trace, Stream(*names), monday.timestamp())
 
 
-def _change(case: Case, found: Comparison, prices: tuple[PriceDrift, ...], planner: Planner) -> PlanChange:
+def _change(case: Case, found: Comparison, prices: tuple[PriceDrift, ...], planner: Planner) -> PlanChange | None:
+    """None where there is no plan for the recorded traffic: it says why."""
     try:
         return plan_change(planner(case), planner(case_as_recorded(case, found.off, prices)))
     except (PlanError, ValueError) as problem:
-        fail(f"the plan for the recorded traffic: {problem}", code=2)
+        complain(f"the plan for the recorded traffic: {problem}")
+        return None
 
 
 _WORDS = {
@@ -129,7 +133,7 @@ _WORDS = {
 }
 
 
-def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None, time_zone: str) -> None:
+def _show(found: Comparison, prices: tuple[PriceDrift, ...], time_zone: str) -> None:
     zone = zoneinfo.ZoneInfo(time_zone)
 
     def clock(unix_s: int) -> str:
@@ -153,8 +157,6 @@ def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange 
         old, new = price.expected_usd, price.observed_usd
         where = f"{price.gpu} in {price.region}, pool {price.pool}"
         console.print(f"[red]price:[/] {escape(where)}: ${old:,.4g} a GPU-hour planned, ${new:,.4g} by the spec")
-    if change is not None:
-        _show_change(change)
 
 
 def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Table:

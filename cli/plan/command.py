@@ -101,6 +101,9 @@ def plan(
     worksheet = worksheet or shipped("plans/one-region.yaml")
     sheet, spec, case = _read(worksheet)
     if against is not None:
+        for option, given in (("--out", out), ("--write-spec", write_spec), ("--thorough", thorough)):
+            if given:
+                fail(f"{option}: allowed only without --against", code=2)
         raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
     known = _errors(spec, case, error)
     _doubt(outliers(case))
