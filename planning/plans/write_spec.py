@@ -9,10 +9,10 @@ from typing import Any
 
 from cluster.spec import ClusterSpec, Model, Region, parse_spec
 from planning.plans.answer import PlannedGroup, WorksheetPlan
-from planning.plans.schedules import Smoothed, entries, keeps_limits, smoothed
+from planning.plans.schedules import Smoothed, entries, keeps_limits, smoothed, usd_of
 from planning.plans.spec_groups import SpecGroup, lane_orders, spec_groups
+from planning.tune.spec_edit import EditError, edited, said_in
 from planning.tune.spec_edit import Path as Place
-from planning.tune.spec_edit import edited, said_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,13 @@ class WrittenSpec:
     def in_words(self) -> str:
         """What the smoothing did, for a person."""
         done = self.smoothed
-        if done.entries == done.before:
-            return f"{done.entries} schedule entries"
+        text = f"{done.entries} schedule entries"
+        if done.entries != done.before:
+            text += f" instead of {done.before}"
+        if not done.usd_per_hour:
+            return text
         share = done.usd_per_hour / self.usd_per_hour if self.usd_per_hour else 0.0
-        cost = f"for ${done.usd_per_hour:,.2f} an hour more ({share:.1%})"
-        return f"{done.entries} schedule entries instead of {done.before}, {cost}"
+        return f"{text}, for ${done.usd_per_hour:,.2f} an hour more ({share:.1%})"
 
 
 def written_spec(plan: WorksheetPlan, source: Path, target: Path, smoothing: float = 0.0) -> WrittenSpec:
@@ -67,16 +69,24 @@ def written_spec(plan: WorksheetPlan, source: Path, target: Path, smoothing: flo
 
 
 def _smoothed(plan: WorksheetPlan, spec: ClusterSpec, share: float) -> Smoothed:
-    """The schedules of models that scale; a fixed number needs none, and is the same at all hours."""
+    """The schedules of models that scale; a number that the spec's text fixes needs none, and is the same at all
+    hours."""
     groups = spec_groups(plan.groups)
-    fixed = {model.name for model in spec.models if spec.autoscaling_of(model).policy == "fixed"}
-    others = [replace(one, counts=(max(one.counts),) * len(one.counts)) for one in groups if one.offer.model in fixed]
+    fixed = {model.name for model in spec.models if (model.autoscaling or spec.autoscaling).policy == "fixed"}
+    before = [one for one in groups if one.offer.model in fixed]
+    others = [replace(one, counts=(max(one.counts),) * len(one.counts)) for one in before]
     limits = plan.question.problem
     keeps = keeps_limits(limits.quotas, limits.limits.spot_share)
+    if keeps(groups) and not keeps(others):
+        raise EditError(
+            f"autoscaling.policy = 'fixed' for {', '.join(sorted(fixed))}: as many replicas at all hours as at the "
+            "busiest one exceed a quota, or the share of spot; allowed: a policy that scales, as `backlog`"
+        )
     found = smoothed(
         [one for one in groups if one.offer.model not in fixed], share, lambda them: keeps([*them, *others])
     )
-    return Smoothed((*found.groups, *others), found.entries, found.before, found.usd_per_hour)
+    extra = sum(usd_of(one) - usd_of(old) for one, old in zip(others, before, strict=True)) / plan.case.hours
+    return Smoothed((*found.groups, *others), found.entries, found.before, found.usd_per_hour + extra)
 
 
 def _pools_of(groups: Sequence[SpecGroup], spec: ClusterSpec) -> dict[tuple[str, str], "_Pool"]:
