@@ -30,7 +30,7 @@ from planning.plans.question import Case
 from planning.plans.rates import QUICK, THOROUGH, RateSource
 from planning.plans.result import PlanResult
 from planning.plans.tables import basis_lines, cards, tables
-from planning.plans.write_spec import written_spec
+from planning.plans.write_spec import check_target, written_spec
 from planning.tune.advice import judge
 from planning.tune.spec_edit import EditError
 from planning.worksheet.load import load_worksheet
@@ -105,6 +105,11 @@ def plan(
             if given:
                 fail(f"{option}: allowed only without --against", code=2)
         raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
+    if write_spec is not None:
+        try:
+            check_target(Path(sheet.spec), write_spec)
+        except EditError as problem:
+            fail(f"--write-spec {write_spec}: {problem}", code=2)
     known = _errors(spec, case, error)
     _doubt(outliers(case))
     search = THOROUGH if thorough else QUICK

@@ -146,7 +146,7 @@ def test_a_fixed_number_that_exceeds_a_quota_is_refused(tmp_path: Path) -> None:
         [{"region": "us-east-1", "hourly_requests_per_s": hours}]
         for hours in ([4] * 12 + [0] * 12, [0] * 12 + [4] * 12)
     )
-    long = {"name": "long", "rates": night, "input_tokens": {"mean": 3_000}, "residency": ["us-east-1"]}
+    long = small.CHAT | {"name": "long", "rates": night, "input_tokens": {"mean": 3_000}, "residency": ["us-east-1"]}
     sheet = {
         "demand": [
             small.CHAT | long | {"name": "short", "rates": day, "input_tokens": {"mean": 100}},
