@@ -156,7 +156,8 @@ def _show(found: Comparison, prices: tuple[PriceDrift, ...], time_zone: str) -> 
     for price in prices:
         old, new = price.expected_usd, price.observed_usd
         where = f"{price.gpu} in {price.region}, pool {price.pool}"
-        console.print(f"[red]price:[/] {escape(where)}: ${old:,.4g} a GPU-hour planned, ${new:,.4g} by the spec")
+        unit = "replica-hour" if price.gpu == "cpu" else "GPU-hour"
+        console.print(f"[red]price:[/] {escape(where)}: ${old:,.4g} a {unit} planned, ${new:,.4g} by the spec")
 
 
 def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Table:
@@ -175,10 +176,12 @@ def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Ta
 
 def _show_change(change: PlanChange) -> None:
     title = "Replicas, fewest to most of an hour"
-    table = plain_table("group", "region", "by the worksheet", "as recorded", left=2, title=title)
+    table = plain_table("model", "group", "region", "by the worksheet", "as recorded", left=3, title=title)
     for one in change.groups:
         style = "bold" if one.expected != one.needed else None
-        table.add_row(escape(one.group), one.region, _range(one.expected), _range(one.needed), style=style)
+        table.add_row(
+            escape(one.model), escape(one.group), one.region, _range(one.expected), _range(one.needed), style=style
+        )
     console.print(table)
     before, after = change.expected_usd_per_hour, change.needed_usd_per_hour
     if before is None or after is None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.spec import ClusterSpec, Pool
+from cluster.spec import ClusterSpec, Pool, Region
+from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.traffic.counts import Stream
 from planning.capacity.problem import PriceKind
 from planning.drift.comparison import ComparedFigure, DriftQuantity, ExpectedStream
@@ -106,7 +107,7 @@ def case_as_recorded(case: Case, figures: Iterable[ComparedFigure], prices: Iter
 @dataclass(frozen=True, slots=True)
 class PriceDrift:
     """A price that the cluster's spec states otherwise than the worksheet (or the spec that it plans for): US dollars a
-    GPU-hour of a pool."""
+    GPU-hour of a pool, on a CPU a replica-hour."""
 
     gpu: str
     region: str
@@ -127,7 +128,7 @@ def price_drifts(sheet: Worksheet, spec: ClusterSpec, live: ClusterSpec) -> tupl
     for region in live.regions:
         for pool in region.pools:
             expected = _price(sheet, spec, region.name, pool)
-            observed = pool.price_usd_per_hour
+            observed = _of_pool(live, region, pool)
             if expected and observed and abs(observed / expected - 1) > PRICE_TOLERANCE:
                 kind = _kind(pool)
                 found.append(PriceDrift(pool.accelerator, region.name, pool.name, kind, expected, observed))
@@ -140,8 +141,16 @@ def _price(sheet: Worksheet, spec: ClusterSpec, region: str, pool: Pool) -> floa
             usd: float | None = getattr(stated, _key(_kind(pool)))
             if usd is not None:
                 return usd
-    pools = [one for known in spec.regions if known.name == region for one in known.pools if one.name == pool.name]
-    return pools[0].price_usd_per_hour if pools else None
+    own = ((known, one) for known in spec.regions for one in known.pools)
+    return next((_of_pool(spec, *at) for at in own if (at[0].name, at[1].name) == (region, pool.name)), None)
+
+
+def _of_pool(spec: ClusterSpec, region: Region, pool: Pool) -> float | None:
+    """As a worksheet says it: on a CPU of a replica, the first model's there."""
+    if pool.accelerator != "cpu" or not pool.price_usd_per_hour:
+        return pool.price_usd_per_hour
+    views = (view for view in spec.views_in(region) if spec.pool_of(view, region) == pool)
+    return next((float(usd_per_replica_hour(spec, view, pool, region)) for view in views), None)
 
 
 def _kind(pool: Pool) -> PriceKind:
@@ -163,6 +172,7 @@ def _without(stated: GpuPrice, new: Mapping[tuple[str, str, PriceKind], PriceDri
 class GroupChange:
     """Replicas of a group in a region, the fewest and the most of any hour, by the worksheet and as recorded."""
 
+    model: str
     group: str
     region: str
     expected: tuple[int, int]
@@ -180,7 +190,10 @@ class PlanChange:
 
 def plan_change(expected: WorksheetPlan, needed: WorksheetPlan) -> PlanChange:
     """The difference of two plans."""
-    before, after = ({(one.offer.group, one.region): one.bounds for one in plan.groups} for plan in (expected, needed))
+    before, after = (
+        {(one.offer.model, one.offer.group, one.region): one.bounds for one in plan.groups}
+        for plan in (expected, needed)
+    )
     groups = tuple(
         GroupChange(*key, before.get(key, (0, 0)), after.get(key, (0, 0))) for key in sorted({*before, *after})
     )
