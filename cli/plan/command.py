@@ -37,7 +37,7 @@ from planning.worksheet.load import load_worksheet
 from planning.worksheet.sheet import Worksheet
 
 MISSED = 1
-"""The exit code where there is no placement, or an SLO is missed in the simulation."""
+"""The exit code where there is no placement, an SLO is missed in the simulation, or a region's loss is not survived."""
 _SHARED = 4
 """Replicas that share the requests when a rate is found thoroughly."""
 _WORKERS = min(4, os.cpu_count() or 1)

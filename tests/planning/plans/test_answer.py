@@ -260,6 +260,16 @@ def test_groups_of_several_sizes_share_a_new_pool(tmp_path: Path) -> None:
     assert parse_spec(text, folder=tmp_path).regions[0].pools[1].gpus_per_node >= 4
 
 
+@pytest.mark.parametrize(("residency", "survived"), [(None, True), (["us-east-1"], False)])
+def test_a_region_that_must_be_survived_and_cannot_is_said_first(
+    tmp_path: Path, residency: list[str] | None, survived: bool
+) -> None:
+    plan = small.plan(tmp_path, {"survive": {"any_one_region": True}} | small.chat(residency=residency))
+    found = PlanResult(replace(plan, groups=()))
+    assert found.good is survived
+    assert ("the loss of any one region is not survived" in found.headline) is not survived
+
+
 def test_a_worksheet_that_no_group_can_serve_says_why(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"^chat: all requests are longer than any group's context, 8,192 tokens"):
         small.case(tmp_path, small.chat(input_tokens={"mean": 9_000}))
