@@ -48,8 +48,8 @@ class PriceKinds(Section):
 
     @model_validator(mode="after")
     def _has_a_kind(self) -> "PriceKinds":
-        if not (self.on_demand or self.spot or self.reserved):
-            raise ValueError("on_demand, spot, reserved: none may be bought; allowed: at least one of them")
+        if not (self.on_demand or self.reserved or (self.spot and self.spot.max_share)):
+            raise ValueError("on_demand, spot.max_share, reserved: none may be bought; allowed: at least one of them")
         return self
 
 
