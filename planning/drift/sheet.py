@@ -97,7 +97,7 @@ def case_as_recorded(case: Case, figures: Iterable[ComparedFigure], prices: Iter
     new = {(one.gpu, one.region, one.kind): one for one in prices}
     kept = [_without(stated, new) for stated in case.sheet.gpu_prices]
     added = [
-        GpuPrice.model_validate({"gpu": one.gpu, "region": one.region, _key(one.kind): one.observed_usd})
+        GpuPrice.model_validate({"gpu": one.gpu, "region": one.region, one.kind.price_key: one.observed_usd})
         for one in new.values()
     ]
     sheet = case.sheet.model_copy(update={"gpu_prices": (*added, *(one for one in kept if one is not None))})
@@ -138,7 +138,7 @@ def price_drifts(sheet: Worksheet, spec: ClusterSpec, live: ClusterSpec) -> tupl
 def _price(sheet: Worksheet, spec: ClusterSpec, region: str, pool: Pool) -> float | None:
     for stated in sheet.gpu_prices:
         if (stated.gpu, stated.region) == (pool.accelerator, region):
-            usd: float | None = getattr(stated, _key(_kind(pool)))
+            usd: float | None = getattr(stated, _kind(pool).price_key)
             if usd is not None:
                 return usd
     own = ((known, one) for known in spec.regions for one in known.pools)
@@ -157,15 +157,11 @@ def _kind(pool: Pool) -> PriceKind:
     return PriceKind.SPOT if pool.spot else PriceKind.ON_DEMAND
 
 
-def _key(kind: PriceKind) -> str:
-    return f"{kind.value}_usd_per_gpu_hour"
-
-
 def _without(stated: GpuPrice, new: Mapping[tuple[str, str, PriceKind], PriceDrift]) -> GpuPrice | None:
     """A stated price without those that are replaced; None where nothing is left."""
-    replaced = {_key(kind): None for kind in PriceKind if (stated.gpu, stated.region, kind) in new}
+    replaced = {kind.price_key: None for kind in PriceKind if (stated.gpu, stated.region, kind) in new}
     left = stated.model_copy(update=replaced)
-    return left if any(getattr(left, _key(kind)) is not None for kind in PriceKind) else None
+    return left if any(getattr(left, kind.price_key) is not None for kind in PriceKind) else None
 
 
 @dataclass(frozen=True, slots=True)

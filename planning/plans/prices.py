@@ -75,7 +75,7 @@ def listed_prices(gpu: str, view: Model, region: Region, sheet: Worksheet, spec:
 
 def _of_worksheet(own: GpuPrice) -> Iterator[_Listed]:
     for kind in PriceKind:
-        usd = getattr(own, f"{kind}_usd_per_gpu_hour")
+        usd = getattr(own, kind.price_key)
         if usd is not None:
             yield kind, usd, own.source, None
 
