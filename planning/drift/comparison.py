@@ -16,8 +16,8 @@ from enum import StrEnum
 from scipy.stats import chi2
 
 from deployments.traffic.counts import LengthCounts, Period, Stream, Stretches, TrafficCounts
+from planning.worksheet.demand import DAY_HOURS
 
-DAY_HOURS, WEEK_HOURS = 24, 168
 RATE_TOLERANCE, LENGTH_TOLERANCE, PREFIX_TOLERANCE = 0.25, 0.2, 0.1
 """By how much a figure may stay off the worksheet without being drift: rates and lengths as a share, the prefix share
 in absolute terms."""

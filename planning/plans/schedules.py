@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from cluster.spec.schedule import DAYS
 from planning.capacity.problem import PriceKind, Quota
 from planning.plans.spec_groups import SpecGroup
+from planning.worksheet.demand import DAY_HOURS
 
-DAY_HOURS = 24
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TRIED, _LESS = 100, 0.85
 """Prices of a change that are tried, each so much of the one before; the first one merges everything."""
 
@@ -153,12 +153,12 @@ def _parts(run: Run) -> Iterator[tuple[int, int]]:
 
 
 def _entry(hour: int, length: int, count: int, days: list[int], whole_week: bool) -> dict[str, Any]:
-    every_day = not whole_week or len(days) == len(_DAYS)
+    every_day = not whole_week or len(days) == len(DAYS)
     end = (hour + length) % DAY_HOURS or DAY_HOURS
     entry: dict[str, Any] = {
-        "name": f"{'from' if every_day else _DAYS[days[0]]}-{hour:02}",
+        "name": f"{'from' if every_day else DAYS[days[0]]}-{hour:02}",
         "begin": f"{hour:02}:00",
         "end": f"{end:02}:00",
         "min": count,
     }
-    return entry if every_day else entry | {"days": [_DAYS[day] for day in days]}
+    return entry if every_day else entry | {"days": [DAYS[day] for day in days]}
