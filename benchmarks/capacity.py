@@ -75,7 +75,7 @@ def drawn_problem(models: int, regions: int, groups: int, hours: int, seed: int,
     return Problem(
         tuple(lanes),
         tuple(sites),
-        (1.0,) * hours,
+        hours,
         tuple(quotas),
         Limits(utilisation=0.8, spot_share=1 / 3, survive_region=True),
         {pair: rtt_ms / 1e3 for pair, rtt_ms in links.items() if rtt_ms is not None},

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from cli.console import Table, console, fail, plain_table, print_json, shown_span
+from cli.console import Table, complain, console, fail, plain_table, print_json, shown_span
 from cli.gateway import ask, base_url
 from cluster.spec import ClusterSpec
 from deployments.traffic.counts import Period, Stream, Stretches, StretchRecord
@@ -50,13 +50,15 @@ def against(source: str, url: str | None, case: Case, planner: Planner, publish:
     live = ClusterSpec.model_validate(ask(base_url(url), "/raylane/spec", dict)) if source == LIVE else case.spec
     prices = price_drifts(case.sheet, case.spec, live)
     off = published(found, prices, case.sheet.name)
+    if publish is not None:
+        write_drift(publish, off)
+    if not as_json:
+        _show(found, prices, case.sheet.time_zone)
     change = _change(case, found, prices, planner) if found.off or prices else None
     if as_json:
         print_json(to_json({"off": off.figures, "compared": found, "prices": prices, "plan": change}))
-    else:
-        _show(found, prices, change, case.sheet.time_zone)
-    if publish is not None:
-        write_drift(publish, off)
+    elif change is not None:
+        _show_change(change)
     return OFF if off.figures else 0
 
 
@@ -114,11 +116,13 @@ def _of_trace(source: str, trace: Trace, expected: Sequence[ExpectedStream], tim
     return stretches_of_trace(trace, Stream(*names), monday.timestamp())
 
 
-def _change(case: Case, found: Comparison, prices: tuple[PriceDrift, ...], planner: Planner) -> PlanChange:
+def _change(case: Case, found: Comparison, prices: tuple[PriceDrift, ...], planner: Planner) -> PlanChange | None:
+    """None where there is no plan for the recorded traffic: it says why."""
     try:
         return plan_change(planner(case), planner(case_as_recorded(case, found.off, prices)))
     except (PlanError, ValueError) as problem:
-        fail(f"the plan for the recorded traffic: {problem}", code=2)
+        complain(f"the plan for the recorded traffic: {problem}")
+        return None
 
 
 _WORDS = {
@@ -129,7 +133,7 @@ _WORDS = {
 }
 
 
-def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange | None, time_zone: str) -> None:
+def _show(found: Comparison, prices: tuple[PriceDrift, ...], time_zone: str) -> None:
     zone = zoneinfo.ZoneInfo(time_zone)
 
     def clock(unix_s: int) -> str:
@@ -152,9 +156,8 @@ def _show(found: Comparison, prices: tuple[PriceDrift, ...], change: PlanChange 
     for price in prices:
         old, new = price.expected_usd, price.observed_usd
         where = f"{price.gpu} in {price.region}, pool {price.pool}"
-        console.print(f"[red]price:[/] {escape(where)}: ${old:,.4g} a GPU-hour planned, ${new:,.4g} by the spec")
-    if change is not None:
-        _show_change(change)
+        unit = "replica-hour" if price.gpu == "cpu" else "GPU-hour"
+        console.print(f"[red]price:[/] {escape(where)}: ${old:,.4g} a {unit} planned, ${new:,.4g} by the spec")
 
 
 def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Table:
@@ -173,10 +176,12 @@ def _table(stream: Stream, found: Comparison, clock: Callable[[int], str]) -> Ta
 
 def _show_change(change: PlanChange) -> None:
     title = "Replicas, fewest to most of an hour"
-    table = plain_table("group", "region", "by the worksheet", "as recorded", left=2, title=title)
+    table = plain_table("model", "group", "region", "by the worksheet", "as recorded", left=3, title=title)
     for one in change.groups:
         style = "bold" if one.expected != one.needed else None
-        table.add_row(escape(one.group), one.region, _range(one.expected), _range(one.needed), style=style)
+        table.add_row(
+            escape(one.model), escape(one.group), one.region, _range(one.expected), _range(one.needed), style=style
+        )
     console.print(table)
     before, after = change.expected_usd_per_hour, change.needed_usd_per_hour
     if before is None or after is None:

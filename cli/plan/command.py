@@ -30,14 +30,14 @@ from planning.plans.question import Case
 from planning.plans.rates import QUICK, THOROUGH, RateSource
 from planning.plans.result import PlanResult
 from planning.plans.tables import basis_lines, cards, tables
-from planning.plans.write_spec import written_spec
+from planning.plans.write_spec import check_target, written_spec
 from planning.tune.advice import judge
 from planning.tune.spec_edit import EditError
 from planning.worksheet.load import load_worksheet
 from planning.worksheet.sheet import Worksheet
 
 MISSED = 1
-"""The exit code where there is no placement, or an SLO is missed in the simulation."""
+"""The exit code where there is no placement, an SLO is missed in the simulation, or a region's loss is not survived."""
 _SHARED = 4
 """Replicas that share the requests when a rate is found thoroughly."""
 _WORKERS = min(4, os.cpu_count() or 1)
@@ -101,7 +101,15 @@ def plan(
     worksheet = worksheet or shipped("plans/one-region.yaml")
     sheet, spec, case = _read(worksheet)
     if against is not None:
+        for option, given in (("--out", out), ("--write-spec", write_spec), ("--thorough", thorough)):
+            if given:
+                fail(f"{option}: allowed only without --against", code=2)
         raise typer.Exit(compared(against, url, case, _planner(memo, workers), publish, as_json))
+    if write_spec is not None:
+        try:
+            check_target(Path(sheet.spec), write_spec)
+        except EditError as problem:
+            fail(f"--write-spec {write_spec}: {problem}", code=2)
     known = _errors(spec, case, error)
     _doubt(outliers(case))
     search = THOROUGH if thorough else QUICK

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from planning.capacity.problem import LaneDemand, Limits, Problem, Quota
-from planning.capacity.program import build
+from planning.capacity.program import MAX_REPLICAS, build
 from planning.capacity.solver import relax, solve
 
 Change = Callable[[Problem], Problem]
@@ -64,7 +64,8 @@ def clash(problem: Problem) -> tuple[str, ...]:
             problem = less
     if kept:
         return tuple(requirement.title for requirement in kept)
-    return tuple(f"{lane} from {origin}: fits no site" for lane, origin in build(problem).unserved)
+    unserved = tuple(f"{lane} from {origin}: fits no site" for lane, origin in build(problem).unserved)
+    return unserved or (f"the demand takes more than {MAX_REPLICAS:,} replicas of a group in a region",)
 
 
 def savings(problem: Problem) -> tuple[Relaxation, ...]:

@@ -61,13 +61,12 @@ class Margin:
 
     margin: float
     bound: RateBound
-    traffic_class: str
     decisive: float
 
 
 def worst_margin(runs: Sequence[RateRun], slos: Mapping[str, RateSlo]) -> Margin:
     """The requirement that is nearest to being broken, or broken worst."""
-    found = [Margin(1 - sum(map(lost_share, runs)) / len(runs) / LOST, RateBound.CAPACITY, "", 1.0)]
+    found = [Margin(1 - sum(map(lost_share, runs)) / len(runs) / LOST, RateBound.CAPACITY, 1.0)]
     for name, slo in slos.items():
         own = [(run.out, run.of(name)) for run in runs]
         ttft_s = np.concatenate([np.nan_to_num(out.ttft_s[chosen], nan=np.inf) for out, chosen in own])
@@ -77,7 +76,7 @@ def worst_margin(runs: Sequence[RateRun], slos: Mapping[str, RateSlo]) -> Margin
             if limit_s is not None and len(values):
                 allowed = (1 - slo.share) * len(values)
                 missed = float((values > limit_s).sum())
-                found.append(Margin(1 - missed / allowed, bound, name, _DECISIVE / math.sqrt(allowed)))
+                found.append(Margin(1 - missed / allowed, bound, _DECISIVE / math.sqrt(allowed)))
     return min(found)
 
 

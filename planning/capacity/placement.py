@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 class CapacityPlan:
     """Replicas by (site, kind, hour) and shares of each lane's demand by (route, hour).
 
-    `cost_usd` and `bound_usd` are of the period (hours by their weights): no placement is cheaper than the bound.
+    `cost_usd` and `bound_usd` are of the period: no placement is cheaper than the bound.
     `unserved`: (lane's title, origin) that no site may serve. `unprotected`: (lane's title, origin, region) that no
     other region may serve while that one is lost.
     """

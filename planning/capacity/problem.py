@@ -23,6 +23,11 @@ class PriceKind(StrEnum):
     SPOT = "spot"
     RESERVED = "reserved"
 
+    @property
+    def price_key(self) -> str:
+        """The worksheet's key of such a price, in `gpu_prices`."""
+        return f"{self}_usd_per_gpu_hour"
+
 
 @dataclass(frozen=True, slots=True)
 class LaneDemand:
@@ -62,11 +67,6 @@ class Site:
     rates: Mapping[str, float]
     prices: Mapping[PriceKind, float]
     rates_from: Mapping[tuple[str, str], float] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """The site in words."""
-        return f"{self.model}: {self.group} in {self.region}"
 
     def rate(self, lane: str, origin: str) -> float:
         """Requests/s that one replica serves of a lane's requests from an origin; 0: none."""
@@ -115,12 +115,12 @@ class Problem:
     """Demand, sites and limits.
 
     `rtt_s` and `usd_per_request`: by (origin, region). Without a round trip, an origin uses its own region only.
-    `weights`: how many hours of the period each hour stands for.
+    `hours`: how many are placed.
     """
 
     lanes: tuple[LaneDemand, ...]
     sites: tuple[Site, ...]
-    weights: tuple[float, ...] = (1.0,)
+    hours: int = 1
     quotas: tuple[Quota, ...] = ()
     limits: Limits = Limits()
     rtt_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
@@ -130,11 +130,6 @@ class Problem:
         """The same for one model alone."""
         lanes = tuple(lane for lane in self.lanes if lane.model == model)
         return replace(self, lanes=lanes, sites=tuple(site for site in self.sites if site.model == model))
-
-    @property
-    def hours(self) -> int:
-        """How many hours are placed."""
-        return len(self.weights)
 
     @property
     def regions(self) -> tuple[str, ...]:

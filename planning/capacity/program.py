@@ -22,8 +22,8 @@ from scipy.sparse.csgraph import connected_components
 
 from planning.capacity.problem import PriceKind, Problem
 from planning.capacity.routes import AlikeRoutes, Route, alike_routes, divided
+from planning.workload.arrivals import HOUR_S
 
-HOUR_S = 3600.0
 MAX_REPLICAS = 100_000
 _ROUND = 1e-6
 
@@ -172,11 +172,11 @@ def _count_columns(program: Program, problem: Problem) -> None:
     for number, site in enumerate(problem.sites):
         for kind, price in site.prices.items():
             if kind is PriceKind.RESERVED:
-                cost = price * sum(problem.weights)
+                cost = price * problem.hours
                 program.counts[number, kind, -1] = program.column(cost, MAX_REPLICAS, integer=True, common=True)
                 continue
-            for hour, weight in enumerate(problem.weights):
-                program.counts[number, kind, hour] = program.column(price * weight, MAX_REPLICAS, integer=True)
+            for hour in range(problem.hours):
+                program.counts[number, kind, hour] = program.column(price, MAX_REPLICAS, integer=True)
 
 
 def _share_columns(
@@ -196,7 +196,7 @@ def _share_columns(
         demand = routes.demand(problem, hour)
         if demand <= 0:
             continue
-        cost = routes.usd_per_request * demand * HOUR_S * problem.weights[hour]
+        cost = routes.usd_per_request * demand * HOUR_S
         shares[routes] = program.column(cost, 1.0, integer=False)
         rows.setdefault(routes.requests, []).append(shares[routes])
     for columns in rows.values():

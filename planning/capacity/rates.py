@@ -53,14 +53,13 @@ class RateSearch:
 @dataclass(frozen=True, slots=True)
 class HeldRate:
     """Requests/s, of all replicas together; 0: even a lone request misses. `low` and `high`: with the costs at the high
-    and the low end of their range. `bound` and `bound_class`: what breaks first, and of which class. `ttft_s`: at that
+    and the low end of their range. `bound`: what breaks first. `ttft_s`: at that
     rate, the TTFT that each class's share of requests stays within."""
 
     per_s: float
     low: float
     high: float
     bound: RateBound
-    bound_class: str
     ttft_s: Mapping[str, float]
 
 
@@ -72,7 +71,6 @@ class _Judged:
     rate: float
     margin: float
     bound: RateBound
-    bound_class: str
     ttft_s: Mapping[str, float]
     completed: float
 
@@ -116,9 +114,7 @@ def highest_rate(
             _Finder(cell, slowed(cost, factor), sample, slos, search).highest(found.rate / factor).rate
             for factor in (costs.high, costs.low)
         )
-    held = HeldRate(
-        found.rate, min(low, found.rate), max(high, found.rate), found.bound, found.bound_class, found.ttft_s
-    )
+    held = HeldRate(found.rate, min(low, found.rate), max(high, found.rate), found.bound, found.ttft_s)
     if memo is not None:
         memo.put(key, {"replicas": cell.replicas}, asdict(held))
     return held
@@ -166,7 +162,7 @@ class _Finder:
             at = self._judge(math.sqrt(held.rate * broken.rate))
             held, broken = (at, broken) if at.margin >= 0 else (held, at)
         rate = min(held.rate, broken.completed) if broken.bound is RateBound.CAPACITY else held.rate
-        return replace(held, rate=rate, bound=broken.bound, bound_class=broken.bound_class)
+        return replace(held, rate=rate, bound=broken.bound)
 
     def _judge(self, rate: float) -> _Judged:
         """All seeds, or the first ones that decide."""
@@ -178,7 +174,7 @@ class _Finder:
                 break
         ttft_s = {one: ttft_within(runs, one, slo) for one, slo in self._slos.items()}
         completed = rate * (1 - sum(map(lost_share, runs)) / len(runs))
-        return _Judged(rate, found.margin, found.bound, found.traffic_class, ttft_s, completed)
+        return _Judged(rate, found.margin, found.bound, ttft_s, completed)
 
     def _run(self, rate: float, seed: int) -> "RateRun":
         work = poisson(self._sample, rate, self._count, seed)

@@ -8,6 +8,7 @@ one GPU: without a table of its own, a degree of tensor parallelism takes that o
 
 import csv
 import gzip
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,9 @@ def _rows(file: Path, keys: Sequence[str]) -> Iterator[tuple[tuple[str, ...], fl
         time, unit = _time_column(file, columns)
         for row in reader:
             try:
-                yield tuple(row[column].strip() for column in chosen), float(row[time]) * unit
+                if not 0 < (value := float(row[time])) < math.inf:
+                    raise ValueError("allowed: above 0")
+                yield tuple(row[column].strip() for column in chosen), value * unit
             except (AttributeError, TypeError, ValueError) as error:
                 raise ProfileError(f"{file}: line {reader.line_num}: {time} = {row.get(time)!r}: {error}") from error
 

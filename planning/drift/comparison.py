@@ -16,9 +16,8 @@ from enum import StrEnum
 from scipy.stats import chi2
 
 from deployments.traffic.counts import LengthCounts, Period, Stream, Stretches, TrafficCounts
+from planning.worksheet.demand import DAY_HOURS
 
-DAY_HOURS, WEEK_HOURS = 24, 168
-HOUR_S = 3_600
 RATE_TOLERANCE, LENGTH_TOLERANCE, PREFIX_TOLERANCE = 0.25, 0.2, 0.1
 """By how much a figure may stay off the worksheet without being drift: rates and lengths as a share, the prefix share
 in absolute terms."""
@@ -117,19 +116,20 @@ class Comparison:
 
 
 def compare(expected: Sequence[ExpectedStream], recorded: Stretches) -> Comparison:
-    """Compares the recorded minutes, in hours. Raises ValueError where there are none."""
+    """Compares the recorded minutes, in hours of the worksheet's time zone. Raises ValueError where there are none."""
     minutes = recorded.begins(Period.MINUTE)
     if not minutes:
         raise ValueError("no minute was recorded; allowed: at least one")
+    zone = zoneinfo.ZoneInfo(next((one.time_zone for one in expected), "UTC"))
+    hours = {begin: _hour_begin(begin, zone) for begin in minutes}
     watched: dict[int, float] = {}
-    for begin in minutes:
-        hour = begin - begin % HOUR_S
+    for begin, hour in hours.items():
         watched[hour] = watched.get(hour, 0.0) + recorded.watched_s(Period.MINUTE, begin)
     counts: dict[Stream, dict[int, TrafficCounts]] = {}
     for (period, begin, stream), found in recorded.counts.items():
         if period is Period.MINUTE:
-            counts.setdefault(stream, {}).setdefault(begin - begin % HOUR_S, TrafficCounts()).merge(found)
-    requests = {stream: sum(one.requests for one in hours.values()) for stream, hours in counts.items()}
+            counts.setdefault(stream, {}).setdefault(hours[begin], TrafficCounts()).merge(found)
+    requests = {stream: sum(one.requests for one in own.values()) for stream, own in counts.items()}
     planned = {one.stream for one in expected}
     watched_s, total = sum(watched.values()), sum(requests.values())
     figures = (figure for one in expected for figure in _figures(one, counts.get(one.stream, {}), watched))
@@ -145,6 +145,12 @@ def compare(expected: Sequence[ExpectedStream], recorded: Stretches) -> Comparis
         ),
         tuple(one for one in sorted(planned, key=str) if not requests.get(one)),
     )
+
+
+def _hour_begin(unix_s: int, zone: zoneinfo.ZoneInfo) -> int:
+    """Of the zone's hour: in some zones it is no hour of UTC."""
+    local = datetime.fromtimestamp(unix_s, zone)
+    return unix_s - 60 * local.minute - local.second
 
 
 def _figures(

@@ -22,10 +22,10 @@ from deployments.traffic.counts import (
 )
 from deployments.traffic.store import read_traffic
 from deployments.wire import from_plain
-from planning.drift.comparison import DAY_HOURS, WEEK_HOURS
 from planning.workload.arrivals import FloatArray
 from planning.workload.lengths import IntArray
 from planning.workload.trace import Labels, Trace
+from planning.worksheet.demand import DAY_HOURS, WEEK_HOURS
 
 _SQLITE = b"SQLite format 3\0"
 

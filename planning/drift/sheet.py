@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cluster.spec import ClusterSpec, Pool
+from cluster.spec import ClusterSpec, Pool, Region
+from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.traffic.counts import Stream
 from planning.capacity.problem import PriceKind
 from planning.drift.comparison import ComparedFigure, DriftQuantity, ExpectedStream
@@ -96,7 +97,7 @@ def case_as_recorded(case: Case, figures: Iterable[ComparedFigure], prices: Iter
     new = {(one.gpu, one.region, one.kind): one for one in prices}
     kept = [_without(stated, new) for stated in case.sheet.gpu_prices]
     added = [
-        GpuPrice.model_validate({"gpu": one.gpu, "region": one.region, _key(one.kind): one.observed_usd})
+        GpuPrice.model_validate({"gpu": one.gpu, "region": one.region, one.kind.price_key: one.observed_usd})
         for one in new.values()
     ]
     sheet = case.sheet.model_copy(update={"gpu_prices": (*added, *(one for one in kept if one is not None))})
@@ -106,7 +107,7 @@ def case_as_recorded(case: Case, figures: Iterable[ComparedFigure], prices: Iter
 @dataclass(frozen=True, slots=True)
 class PriceDrift:
     """A price that the cluster's spec states otherwise than the worksheet (or the spec that it plans for): US dollars a
-    GPU-hour of a pool."""
+    GPU-hour of a pool, on a CPU a replica-hour."""
 
     gpu: str
     region: str
@@ -127,7 +128,7 @@ def price_drifts(sheet: Worksheet, spec: ClusterSpec, live: ClusterSpec) -> tupl
     for region in live.regions:
         for pool in region.pools:
             expected = _price(sheet, spec, region.name, pool)
-            observed = pool.price_usd_per_hour
+            observed = _of_pool(live, region, pool)
             if expected and observed and abs(observed / expected - 1) > PRICE_TOLERANCE:
                 kind = _kind(pool)
                 found.append(PriceDrift(pool.accelerator, region.name, pool.name, kind, expected, observed))
@@ -137,32 +138,37 @@ def price_drifts(sheet: Worksheet, spec: ClusterSpec, live: ClusterSpec) -> tupl
 def _price(sheet: Worksheet, spec: ClusterSpec, region: str, pool: Pool) -> float | None:
     for stated in sheet.gpu_prices:
         if (stated.gpu, stated.region) == (pool.accelerator, region):
-            usd: float | None = getattr(stated, _key(_kind(pool)))
+            usd: float | None = getattr(stated, _kind(pool).price_key)
             if usd is not None:
                 return usd
-    pools = [one for known in spec.regions if known.name == region for one in known.pools if one.name == pool.name]
-    return pools[0].price_usd_per_hour if pools else None
+    own = ((known, one) for known in spec.regions for one in known.pools)
+    return next((_of_pool(spec, *at) for at in own if (at[0].name, at[1].name) == (region, pool.name)), None)
+
+
+def _of_pool(spec: ClusterSpec, region: Region, pool: Pool) -> float | None:
+    """As a worksheet says it: on a CPU of a replica, the first model's there."""
+    if pool.accelerator != "cpu" or not pool.price_usd_per_hour:
+        return pool.price_usd_per_hour
+    views = (view for view in spec.views_in(region) if spec.pool_of(view, region) == pool)
+    return next((float(usd_per_replica_hour(spec, view, pool, region)) for view in views), None)
 
 
 def _kind(pool: Pool) -> PriceKind:
     return PriceKind.SPOT if pool.spot else PriceKind.ON_DEMAND
 
 
-def _key(kind: PriceKind) -> str:
-    return f"{kind.value}_usd_per_gpu_hour"
-
-
 def _without(stated: GpuPrice, new: Mapping[tuple[str, str, PriceKind], PriceDrift]) -> GpuPrice | None:
     """A stated price without those that are replaced; None where nothing is left."""
-    replaced = {_key(kind): None for kind in PriceKind if (stated.gpu, stated.region, kind) in new}
+    replaced = {kind.price_key: None for kind in PriceKind if (stated.gpu, stated.region, kind) in new}
     left = stated.model_copy(update=replaced)
-    return left if any(getattr(left, _key(kind)) is not None for kind in PriceKind) else None
+    return left if any(getattr(left, kind.price_key) is not None for kind in PriceKind) else None
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
     """Replicas of a group in a region, the fewest and the most of any hour, by the worksheet and as recorded."""
 
+    model: str
     group: str
     region: str
     expected: tuple[int, int]
@@ -180,7 +186,10 @@ class PlanChange:
 
 def plan_change(expected: WorksheetPlan, needed: WorksheetPlan) -> PlanChange:
     """The difference of two plans."""
-    before, after = ({(one.offer.group, one.region): one.bounds for one in plan.groups} for plan in (expected, needed))
+    before, after = (
+        {(one.offer.model, one.offer.group, one.region): one.bounds for one in plan.groups}
+        for plan in (expected, needed)
+    )
     groups = tuple(
         GroupChange(*key, before.get(key, (0, 0)), after.get(key, (0, 0))) for key in sorted({*before, *after})
     )

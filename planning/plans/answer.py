@@ -12,8 +12,8 @@ from planning.plans.prices import Priced
 from planning.plans.question import Case, PlacementQuestion, Rates, rate_for, transfer_usd
 from planning.plans.rates import GroupRate, input_share
 from planning.plans.traffic import Band
+from planning.workload.arrivals import HOUR_S
 
-HOUR_S = 3_600.0
 MONTH_HOURS = 730.0
 MILLION = 1e6
 

@@ -17,6 +17,7 @@ from planning.plans.prices import prices_of
 from planning.plans.question import Case, question_of
 from planning.plans.traffic import Band, workload_of_bands
 from planning.simulator.cell import CellSimulator
+from planning.workload.arrivals import HOUR_S
 from planning.worksheet.sheet import TokenOffer
 
 _GAP, _LIMIT_S = 0.03, 20.0
@@ -25,7 +26,6 @@ _TRUSTED_GAP = 0.1
 _SMALLEST, _LARGEST = 1 / 256, 16.0
 """Of the worksheet's volume, what is looked at."""
 _STEPS = 8
-HOUR_S = 3_600.0
 
 
 @dataclass(frozen=True, slots=True)

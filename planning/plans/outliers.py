@@ -22,11 +22,11 @@ def _prices(case: Case) -> Iterator[str]:
         view = next((one.view for one in case.offers if one.gpu == own.gpu), None)
         if view is None:
             continue
-        view, region = view.model_copy(update={"pool": None}), case.spec.region(own.region)
+        region = case.spec.region(own.region)
         known = [(usd, source) for _, usd, source, _ in listed_prices(own.gpu, view, region, others, case.spec) if usd]
         for kind in PriceKind if known else ():
-            usd = getattr(own, f"{kind}_usd_per_gpu_hour")
-            key = f"gpu_prices.{number}.{kind}_usd_per_gpu_hour = {usd}"
+            usd = getattr(own, kind.price_key)
+            key = f"gpu_prices.{number}.{kind.price_key} = {usd}"
             if usd is not None and usd > TIMES * max(known)[0]:
                 yield f"{key}: over ten times the highest that is known, {_price(max(known))}"
             elif usd is not None and usd < min(known)[0] / TIMES:

@@ -52,29 +52,30 @@ def listed_prices(gpu: str, view: Model, region: Region, sheet: Worksheet, spec:
     for own in sheet.gpu_prices:
         if (own.gpu, own.region) == (gpu, region.name):
             yield from _of_worksheet(own)
-    pools = [pool for pool in region.pools if pool.accelerator == gpu and view.pool in (None, pool.name)]
+    pools = [pool for pool in region.pools if pool.accelerator == gpu]
     for pool in pools:
         yield from _of_pool(spec, pool, view, region)
     if gpu == "cpu":
         return
     types = _instance_types(region, pools)
+    place = getattr(region.deploy, "region", None) or region.name
     for name in types:
-        if (price := spec.hardware.price(name, region.name)) is not None:
+        if (price := spec.hardware.price(name, place)) is not None:
             yield from _of_instance(price, instances()[name].gpus)
     gpu_name = gpu_named(gpu, spec.hardware.gpus).name
     known = [
-        (price, one.gpus)
+        listed
         for one in instances().values()
         if one.gpu == gpu_name and one.gpus >= view.settings.ranks and one.name not in types
-        if (price := spec.hardware.price(one.name, region.name)) is not None
+        if (price := spec.hardware.price(one.name, place)) is not None
+        for listed in _of_instance(price, one.gpus)
     ]
-    for price, gpus in sorted(known, key=lambda entry: (entry[0].on_demand_usd or 1e9) / entry[1]):
-        yield from _of_instance(price, gpus)
+    yield from sorted(known, key=lambda listed: listed[1])
 
 
 def _of_worksheet(own: GpuPrice) -> Iterator[_Listed]:
     for kind in PriceKind:
-        usd = getattr(own, f"{kind}_usd_per_gpu_hour")
+        usd = getattr(own, kind.price_key)
         if usd is not None:
             yield kind, usd, own.source, None
 

@@ -127,7 +127,7 @@ def question_of(
     problem = Problem(
         lanes,
         tuple(sites),
-        (1.0,) * case.hours,
+        case.hours,
         case.sheet.quotas,
         _limits(case, utilisation),
         {pair: trip for pair in _pairs(case) if (trip := case.rtt_s(*pair)) is not None},

@@ -32,9 +32,9 @@ class PlanResult:
 
     @property
     def good(self) -> bool:
-        """Whether there is a placement that meets all SLOs, if anything arrives."""
+        """Whether there is a placement that meets all SLOs, if anything arrives, and survives what it shall."""
         met = self.verdict in (SloVerdict.MET, SloVerdict.UNSURE)
-        return self.plan.feasible and (met or not self.plan.groups)
+        return self.plan.feasible and (met or not self.plan.groups) and not self.plan.placement.unprotected
 
     @property
     def headline(self) -> str:
@@ -51,4 +51,5 @@ class PlanResult:
             SloVerdict.MISSED: "an SLO is missed in the simulation",
         }[self.verdict]
         noun = "replica" if max(counts) == 1 else "replicas"
-        return f"{replicas} {noun} for ${plan.usd_per_hour:,.2f} an hour on average; {slo}"
+        lost = "; the loss of any one region is not survived" if plan.placement.unprotected else ""
+        return f"{replicas} {noun} for ${plan.usd_per_hour:,.2f} an hour on average; {slo}{lost}"

@@ -1,6 +1,7 @@
 """Requests that stand for a stream: lengths at evenly spaced quantiles of what a worksheet says, or drawn from a trace
 or from what a gateway recorded; with recorded rates by region and hour."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,14 +102,16 @@ def _of_recording(
         sampled(_weighted(pair for each in own for pair in getattr(each, which)), rng) for which in ("prompt", "output")
     )
     weights = [sum(count for _, count in each.prompt) for each in own]
-    share = one.prefix_share or float(np.average([each.prefix_share for each in own], weights=weights))
+    share = one.prefix_share
+    if "prefix_share" not in one.model_fields_set:
+        share = float(np.average([each.prefix_share for each in own], weights=weights))
     return rates, Lengths2D(prompts, cached_of(prompts, share), outputs), home.notes
 
 
 def _weighted(pairs: Iterable[tuple[int, int]]) -> TokenLengths:
     listed = sorted(pairs)
-    values, weights = zip(*listed, strict=True)
-    return TokenLengths(values=values, weights=weights)
+    values, counts = zip(*listed, strict=True)
+    return TokenLengths(values=values, weights=tuple(np.array(counts) / sum(counts)))
 
 
 class _Home:
@@ -137,16 +140,23 @@ def _add(rates: HourlyRates, region: str, hourly: Iterable[float]) -> None:
 def _of_trace(
     one: DemandStream, source: TraceSource, spec: ClusterSpec
 ) -> tuple[HourlyRates, Lengths2D, tuple[str, ...]]:
-    trace = read_requests(Path(source.file))
-    if trace.model is not None and one.model in trace.model.used():
-        named = np.array([name == one.model for name in trace.model.names])
-        trace = trace.take(np.flatnonzero(named[trace.model.codes]))
-    if trace.traffic_class is not None and one.traffic_class in trace.traffic_class.used():
-        named = np.array([name == one.traffic_class for name in trace.traffic_class.names])
-        trace = trace.take(np.flatnonzero(named[trace.traffic_class.codes]))
+    whole = read_requests(Path(source.file))
+    used = np.ones(len(whole), dtype=np.bool_)
+    others: list[str] = []
+    for key, own, labels, known in (
+        ("model", one.model, whole.model, spec.models),
+        ("class", one.traffic_class, whole.traffic_class, spec.classes),
+    ):
+        if labels is not None and {each.name for each in known}.intersection(labels.used()):
+            used &= np.array([name == own for name in labels.names])[labels.codes]
+        elif labels is not None and any(labels.used()):
+            others.append(f"{source.file}: names no {key} of the spec: all requests count for {own}")
+    trace = whole.take(np.flatnonzero(used))
     if len(trace) < 2:
-        raise TraceError(f"{source.file}: {len(trace)} requests of {one.model}; allowed: two and more")
-    rates, notes = _rates(trace, source, spec)
+        which = f"{one.model} and class {one.traffic_class}"
+        raise TraceError(f"{source.file}: {len(trace)} requests of {which}; allowed: two and more")
+    rates, notes = _rates(trace, whole, source, spec)
+    notes = (*others, *notes)
     chosen = np.random.default_rng(0).permutation(len(trace))[:SAMPLE]
     prompts, outputs = trace.prompt_tokens[chosen], trace.output_tokens[chosen]
     cached = cached_of(prompts, one.prefix_share)
@@ -173,8 +183,9 @@ def repeated(prefixes: Prefixes, prompts: IntArray) -> IntArray:
     return found
 
 
-def _rates(trace: Trace, source: TraceSource, spec: ClusterSpec) -> tuple[HourlyRates, tuple[str, ...]]:
-    span_s = trace.span_s
+def _rates(trace: Trace, whole: Trace, source: TraceSource, spec: ClusterSpec) -> tuple[HourlyRates, tuple[str, ...]]:
+    """Those of the trace, which is a part of the `whole` one: that one says when requests could come."""
+    span_s = whole.span_s
     hours = WEEK_HOURS if span_s >= (WEEK_HOURS - 1) * HOUR_S else DAY_HOURS
     home = _Home(source, spec)
     names = ("",) if trace.region is None else trace.region.names
@@ -182,23 +193,22 @@ def _rates(trace: Trace, source: TraceSource, spec: ClusterSpec) -> tuple[Hourly
     found: HourlyRates = {}
     for code, name in enumerate(names):
         if (codes == code).any():
-            _add(found, home.region(name), _hourly(trace.arrived_s[codes == code], span_s, hours, source))
+            begin_s = float(whole.arrived_s[0])
+            _add(found, home.region(name), _hourly(trace.arrived_s[codes == code], begin_s, span_s, hours, source))
     notes = home.notes
     if span_s < (DAY_HOURS - 1) * HOUR_S:
         notes = (*notes, f"{source.file}: covers {span_s / HOUR_S:.1f} h: all hours have its mean rate")
     return found, notes
 
 
-def _hourly(arrived_s: FloatArray, span_s: float, hours: int, source: TraceSource) -> tuple[float, ...]:
+def _hourly(arrived_s: FloatArray, begin_s: float, span_s: float, hours: int, source: TraceSource) -> tuple[float, ...]:
+    """By the seconds of each hour that the trace covers; its mean where they are less than half of one."""
+    mean = len(arrived_s) / span_s
     if span_s < (DAY_HOURS - 1) * HOUR_S:
-        return (source.scale * len(arrived_s) / span_s,) * hours
-    whole = max(1, round(span_s / HOUR_S))
-    slot = np.minimum((arrived_s / HOUR_S).astype(np.int64), whole - 1)
-    counts = np.bincount(slot, minlength=whole).astype(np.float64)
-    of_day = (np.arange(whole) + source.start_hour) % hours
-    seen = np.bincount(of_day, minlength=hours)
-    sums = np.bincount(of_day, weights=counts, minlength=hours)
-    mean = counts.mean()
-    return tuple(
-        float(source.scale * (sums[hour] / seen[hour] if seen[hour] else mean) / HOUR_S) for hour in range(hours)
-    )
+        return (source.scale * mean,) * hours
+    edges_s = np.clip(HOUR_S * np.arange(math.ceil((begin_s + span_s) / HOUR_S) + 1), begin_s, begin_s + span_s)
+    of_day = (np.arange(len(edges_s) - 1) + source.start_hour) % hours
+    counts = np.bincount(of_day[(arrived_s / HOUR_S).astype(np.int64)], minlength=hours)
+    covered_s = np.bincount(of_day, weights=np.diff(edges_s), minlength=hours)
+    rates = np.where(covered_s >= HOUR_S / 2, counts / np.maximum(covered_s, 1.0), mean)
+    return tuple((source.scale * rates).tolist())

@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
+from cluster.spec.schedule import DAYS
 from planning.capacity.problem import PriceKind, Quota
 from planning.plans.spec_groups import SpecGroup
+from planning.worksheet.demand import DAY_HOURS
 
-DAY_HOURS = 24
-_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _TRIED, _LESS = 100, 0.85
 """Prices of a change that are tried, each so much of the one before; the first one merges everything."""
 
@@ -82,13 +82,13 @@ def smoothed(
     """As few changes as cost at most this share of what the groups cost, by one price of a change for all of them; the
     groups as they are where none is `allowed`."""
     before = sum(len(entries(one.counts)) for one in groups)
-    budget = share * sum(_usd(one, one.counts) for one in groups)
-    switch_usd = sum(_usd(one, one.counts) for one in groups) + 1.0
+    budget = share * sum(usd_of(one) for one in groups)
+    switch_usd = sum(usd_of(one) for one in groups) + 1.0
     for _ in range(_TRIED if share > 0 else 0):
         found = [
             replace(one, counts=in_steps(one.counts, switch_usd / one.price.usd_per_replica_hour)) for one in groups
         ]
-        extra = sum(_usd(one, one.counts) - _usd(old, old.counts) for one, old in zip(found, groups, strict=True))
+        extra = sum(usd_of(one) - usd_of(old) for one, old in zip(found, groups, strict=True))
         if extra <= budget and allowed(found):
             hours = max((len(one.counts) for one in groups), default=1)
             return Smoothed(tuple(found), sum(len(entries(one.counts)) for one in found), before, extra / hours)
@@ -96,8 +96,9 @@ def smoothed(
     return Smoothed(tuple(groups), before, before, 0.0)
 
 
-def _usd(group: SpecGroup, counts: Sequence[int]) -> float:
-    return group.price.usd_per_replica_hour * sum(counts)
+def usd_of(group: SpecGroup) -> float:
+    """US dollars of the period."""
+    return group.price.usd_per_replica_hour * sum(group.counts)
 
 
 def keeps_limits(quotas: Sequence[Quota], spot_share: float) -> Callable[[Sequence[SpecGroup]], bool]:
@@ -152,12 +153,12 @@ def _parts(run: Run) -> Iterator[tuple[int, int]]:
 
 
 def _entry(hour: int, length: int, count: int, days: list[int], whole_week: bool) -> dict[str, Any]:
-    every_day = not whole_week or len(days) == len(_DAYS)
+    every_day = not whole_week or len(days) == len(DAYS)
     end = (hour + length) % DAY_HOURS or DAY_HOURS
     entry: dict[str, Any] = {
-        "name": f"{'from' if every_day else _DAYS[days[0]]}-{hour:02}",
+        "name": f"{'from' if every_day else DAYS[days[0]]}-{hour:02}",
         "begin": f"{hour:02}:00",
         "end": f"{end:02}:00",
         "min": count,
     }
-    return entry if every_day else entry | {"days": [_DAYS[day] for day in days]}
+    return entry if every_day else entry | {"days": [DAYS[day] for day in days]}

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from cluster.spec import GroupSettings
 from cluster.spec.base import Name, RelativePath, Section, check_unique
 from cluster.spec.regions import GpuName
-from planning.capacity.problem import Quota
+from planning.capacity.problem import PriceKind, Quota
 from planning.worksheet.demand import DemandStream, Fraction
 
 UsdPerHour = Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)]
@@ -48,8 +48,8 @@ class PriceKinds(Section):
 
     @model_validator(mode="after")
     def _has_a_kind(self) -> "PriceKinds":
-        if not (self.on_demand or self.spot or self.reserved):
-            raise ValueError("on_demand, spot, reserved: none may be bought; allowed: at least one of them")
+        if not (self.on_demand or self.reserved or (self.spot and self.spot.max_share)):
+            raise ValueError("on_demand, spot.max_share, reserved: none may be bought; allowed: at least one of them")
         return self
 
 
@@ -66,7 +66,7 @@ class GpuPrice(Section):
 
     @model_validator(mode="after")
     def _has_a_price(self) -> "GpuPrice":
-        keys = ("on_demand_usd_per_gpu_hour", "spot_usd_per_gpu_hour", "reserved_usd_per_gpu_hour")
+        keys = [kind.price_key for kind in PriceKind]
         if all(getattr(self, key) is None for key in keys):
             raise ValueError(f"{', '.join(keys)}: none is given; allowed: at least one of them")
         return self

@@ -71,6 +71,22 @@ def test_prompts_that_double_are_named_with_what_they_do_to_the_plan(tmp_path: P
     assert plan["needed_usd_per_hour"] >= plan["expected_usd_per_hour"] > 0
 
 
+def test_drift_is_shown_and_published_where_there_is_no_plan_for_it(tmp_path: Path) -> None:
+    sheet, trace, file = small.write(tmp_path, SHEET), tmp_path / "trace.jsonl", tmp_path / "drift.json"
+    write_trace(trace, drawn(1_000.0))
+    result = run(sheet, trace, "--publish", file, code=3)
+    assert "off the worksheet: prompt tokens" in result.output
+    assert "the plan for the recorded traffic: " in result.output
+    assert [one.quantity for one in read_drift(file).figures] == ["prompt_tokens"]
+
+
+@pytest.mark.parametrize("option", [("--out", "plan.html"), ("--write-spec", "planned.yaml"), ("--thorough",)])
+def test_what_makes_no_sense_with_a_comparison_is_refused(tmp_path: Path, option: tuple[str, ...]) -> None:
+    places = (option[0], *(tmp_path / name for name in option[1:]))
+    result = run(small.write(tmp_path, SHEET), "live", *places, code=2)
+    assert f"{option[0]}: allowed only without --against" in result.output
+
+
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[str]:
     """Serves the pages that a gateway serves, as the last requests left them."""

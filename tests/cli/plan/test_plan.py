@@ -101,5 +101,12 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_runs(tmp_path
     assert "does not exist" in result.stderr
 
 
+def test_a_spec_whose_files_are_beside_it_stays_in_its_folder(tmp_path: Path) -> None:
+    sheet = small.write(tmp_path, spec={"autoscaling": {"policy": "backlog", "costs": "cheap.json"}})
+    (tmp_path / "other").mkdir()
+    result = run(sheet, "--write-spec", tmp_path / "other" / "planned.yaml", code=2)
+    assert f"names files relative to its own folder; allowed: a file in {tmp_path}" in " ".join(result.stderr.split())
+
+
 def test_a_published_error_that_cannot_be_read_is_named_by_its_option(tmp_path: Path) -> None:
     assert "--error: " in run(small.write(tmp_path), "--error", tmp_path / "none.json", code=2).stderr

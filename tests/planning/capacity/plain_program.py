@@ -42,7 +42,7 @@ def small_problems(draw: st.DrawFn) -> Problem:
         survive_region=draw(st.booleans()),
         binding=draw(st.sampled_from([1.0, 0.6])),
     )
-    return Problem(lanes, tuple(sites), (1.0, 1.0), quotas, limits, {("a", "b"): 0.3, ("b", "a"): 0.3})
+    return Problem(lanes, tuple(sites), 2, quotas, limits, {("a", "b"): 0.3, ("b", "a"): 0.3})
 
 
 class _Program:

@@ -47,7 +47,7 @@ def _two_regions(limits: Limits = NO_LIMITS, quotas: tuple[Quota, ...] = ()) -> 
     sites = tuple(
         Site("g", "m", region, "gpu", 1, {"chat": 2.0}, {HOURLY: price}) for region, price in (("a", 1.0), ("b", 1.5))
     )
-    return Problem((lane,), sites, (1.0, 1.0), quotas, limits, {("a", "b"): 0.05, ("b", "a"): 0.05})
+    return Problem((lane,), sites, 2, quotas, limits, {("a", "b"): 0.05, ("b", "a"): 0.05})
 
 
 def test_a_lost_region_is_survived_in_the_hours_that_bind() -> None:
@@ -87,6 +87,12 @@ def test_a_lane_that_fits_no_site_is_named() -> None:
     assert clash(replace(problem, lanes=(*problem.lanes, long))) == ("m: long from a: fits no site",)
 
 
+def test_a_demand_beyond_what_can_be_placed_is_named() -> None:
+    site = Site("x", "m", "a", "x", 1, {"chat": 2.0}, {HOURLY: 1.0})
+    problem = Problem((LaneDemand("chat", "m", {"a": (3e5,)}),), (site,))
+    assert clash(problem) == ("the demand takes more than 100,000 replicas of a group in a region",)
+
+
 def test_a_far_origin_has_a_rate_of_its_own() -> None:
     problem = _two_regions()
     lane = replace(problem.lanes[0], demand={"b": (6.0, 2.0)}, regions=frozenset({"a"}))
@@ -107,7 +113,7 @@ def test_residency_is_kept_when_its_region_is_lost() -> None:
     problem = _two_regions(Limits(survive_region=True))
     lane = problem.lanes[0]
     bound = LaneDemand(lane.name, lane.model, lane.demand, lane.ttft_s, frozenset({"b"}))
-    found = place(Problem((bound,), problem.sites, problem.weights, (), problem.limits, problem.rtt_s), gap=0.0)
+    found = place(Problem((bound,), problem.sites, problem.hours, (), problem.limits, problem.rtt_s), gap=0.0)
     assert found.count(0, 0) == 0
     assert set(found.unprotected) == {("m: chat", "a", "b"), ("m: chat", "b", "b")}
 
@@ -129,7 +135,7 @@ def _a_day_of(models: int, prices: dict[PriceKind, float], quotas: tuple[Quota, 
             ("large", 7.3, {"short": 6.1, "long": 2.3}),
         )
     ]
-    return Problem(tuple(lanes), tuple(sites), (1.0,) * 6, quotas, Limits(0.9, 0.3, failures=1))
+    return Problem(tuple(lanes), tuple(sites), 6, quotas, Limits(0.9, 0.3, failures=1))
 
 
 @pytest.mark.whole

@@ -97,7 +97,6 @@ def test_an_itl_binds_where_steps_grow_with_the_batch() -> None:
         for itl_s in (None, 0.02)
     )
     assert bound.bound is RateBound.ITL
-    assert bound.bound_class == "interactive"
     assert 0 < bound.per_s < free.per_s
 
 

@@ -75,7 +75,7 @@ def _alike(draw: st.DrawFn) -> Problem:
     return Problem(
         lanes,
         tuple(sites),
-        (1.0, 2.0),
+        2,
         draw(st.sampled_from([(), (Quota("a", "small", 3), Quota("b", "small", 2))])),
         Limits(utilisation=0.8, spot_share=draw(st.sampled_from([0.5, 1.0])), survive_region=draw(st.booleans())),
         dict.fromkeys(itertools.permutations(regions, 2), 0.15),

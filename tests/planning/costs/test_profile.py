@@ -157,6 +157,10 @@ def test_files_that_cannot_be_read_are_named_with_what_was_expected(tmp_path: Pa
         ("layer,size,time_us\na,1,2", "tokens"),
         ("layer,tokens,speed\na,1,2", "time_us"),
         ("layer,tokens,time_us\na,1,fast", "line 2"),
+        *(
+            (f"layer,tokens,time_us\na,1,{us}", f"line 2: time_us = '{us}': allowed: above 0")
+            for us in ("0", "-5", "nan")
+        ),
     ):
         file.write_text(content)
         with pytest.raises(ProfileError, match=named):

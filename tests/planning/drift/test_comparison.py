@@ -73,6 +73,15 @@ def test_each_hour_has_its_own_expectation_in_its_time_zone() -> None:
     assert [one.expected for one in rate.hours] == [2.0, 8.0], "10:00 and 21:00 there"
 
 
+def test_an_hour_is_one_of_its_time_zone() -> None:
+    """In Kolkata it is 5:30 at midnight UTC, and noon at 6:30."""
+    hourly = (2.0,) * 12 + (8.0,) * 12
+    recorded = then(EVEN.draw(390, 7), replace(EVEN, per_s=8.0).draw(30, 8, from_minute=390))
+    found = compare(sheet_of(EVEN, hourly=hourly, time_zone="Asia/Kolkata"), recorded)
+    assert off(found) == {}
+    assert [one.begin_unix_s - MONDAY_S for one in found.figures[0].hours][:2] == [-1_800, 1_800]
+
+
 def test_traffic_that_nobody_planned_and_streams_without_any() -> None:
     recorded, other = EVEN.draw(60, 9), Stream("demo", "batch", "eu")
     for (period, begin, _), counts in list(recorded.counts.items()):

@@ -10,6 +10,7 @@ from planning.drift.comparison import ComparedFigure, DriftQuantity, HourlyFigur
 from planning.drift.sheet import as_recorded, case_as_recorded, expected_from, plan_change, price_drifts
 from planning.plans.planner import PlanLimits, planned
 from planning.plans.question import Case
+from planning.worksheet.sheet import Worksheet
 from tests.planning.plans import small
 
 US, EU = (Stream("demo", "interactive", region) for region in ("us-east-1", "eu-central-1"))
@@ -114,6 +115,28 @@ def test_prices_of_the_cluster_beside_the_worksheets(tmp_path: Path) -> None:
         if (site.gpu, site.region) == ("L4", "us-east-1")
     ]
     assert prices == [3.0]
+
+
+@pytest.mark.parametrize(("cpus", "off"), [(8, False), (16, True)])
+def test_prices_on_cpus_are_of_a_replica(cpus: int, off: bool) -> None:
+    """A quarter of a node costs a quarter of its price."""
+    pool = {"name": "cpus", "cpus_per_node": 32, "price_usd_per_hour": 1.6}
+    model = small.SPEC["models"][0] | {"settings": {"cpus": cpus, "max_model_len": 512}}
+    spec = ClusterSpec.model_validate(small.SPEC | {"models": [model], "regions": [{"name": "here", "pools": [pool]}]})
+    own = {"gpu": "cpu", "region": "here", "on_demand_usd_per_gpu_hour": 0.4}
+    sheet = Worksheet.model_validate(small.SHEET | {"gpu_prices": [own]})
+    assert [(one.expected_usd, one.observed_usd) for one in price_drifts(sheet, spec, spec)] == [(0.4, 0.8)] * off
+
+
+@pytest.mark.whole
+def test_a_change_names_each_models_groups(tmp_path: Path) -> None:
+    models = [small.SPEC["models"][0], small.SPEC["models"][0] | {"name": "other"}]
+    sheet = {
+        "demand": [small.CHAT, small.CHAT | {"name": "other", "model": "other"}],
+        "candidates": [*small.SHEET["candidates"], *(one | {"model": "other"} for one in small.SHEET["candidates"])],
+    }
+    plan = plan_of(small.case(tmp_path, sheet, {"models": models}))
+    assert {one.model for one in plan_change(plan, plan).groups} == {"demo", "other"}
 
 
 def test_rates_between_now_and_after_the_growth_are_expected(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def case(folder: Path, sheet: dict[str, Any] | None = None, spec: dict[str, Any]
 
 def rate(job: RateJob) -> GroupRate:
     """Without a simulator; a band of long prompts takes ten times as long."""
-    each = RATES[job.offer.group] * (1.0 if job.band.input_tokens < 1_000 else 0.1)
+    each = RATES[job.offer.view.group] * (1.0 if job.band.input_tokens < 1_000 else 0.1)
     each *= 0.9 if job.network_s else 1.0
     return GroupRate(each, 0.9 * each, 1.1 * each, RateBound.TTFT, 1.0)
 

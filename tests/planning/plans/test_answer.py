@@ -230,6 +230,46 @@ def test_a_written_group_has_its_own_costs_and_not_those_of_another_gpu(tmp_path
     assert {spec.autoscaling_of(view).forecast for view in spec.models[0].views} == {"seasonal"}
 
 
+def test_a_group_on_two_gpus_keeps_its_settings_as_two_groups(tmp_path: Path) -> None:
+    group = {"name": "cheap", "settings": {"max_num_seqs": 8}}
+    model = small.SPEC["models"][0] | {"groups": [group], "autoscaling": {"policy": "backlog", "costs": "cheap.json"}}
+    dear = {"name": "eu-central-1", "pools": [{"name": "a10g", "accelerator": "A10G", "nodes": 2, "gpus_per_node": 2}]}
+    spec = {"models": [model], "regions": [small.SPEC["regions"][0], dear]}
+    plan = small.plan(tmp_path, {"candidates": [], "gpu_prices": []}, spec=spec)
+    text = written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml").text
+    views = parse_spec(text, folder=tmp_path).models[0].views
+    assert {view.settings.max_num_seqs for view in views} == {8}
+
+
+def test_a_pool_holds_what_other_models_have_there_too(tmp_path: Path) -> None:
+    other = small.SPEC["models"][0] | {"name": "other", "replicas": {"count": 1, "min": 1, "max": 4}}
+    plan = small.plan(tmp_path, spec={"models": [other, small.SPEC["models"][0]]})
+    text = written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml").text
+    for region in parse_spec(text, folder=tmp_path).regions:
+        own = [one for one in plan.groups if (one.region, one.offer.gpu) == (region.name, "L4")]
+        assert region.pools[0].gpus >= 4 + max(sum(one.count(hour) for one in own) for hour in plan.hours)
+
+
+def test_groups_of_several_sizes_share_a_new_pool(tmp_path: Path) -> None:
+    candidates = [
+        one | {"gpu": "A10G", "lanes": lanes, "settings": {**one.get("settings", {}), "tensor_parallel_size": gpus}}
+        for one, gpus, lanes in zip(small.SHEET["candidates"], (1, 4), (["short"], ["medium", "long"]), strict=True)
+    ]
+    plan = small.plan(tmp_path, {"candidates": candidates, "gpu_prices": []})
+    text = written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml").text
+    assert parse_spec(text, folder=tmp_path).regions[0].pools[1].gpus_per_node >= 4
+
+
+@pytest.mark.parametrize(("residency", "survived"), [(None, True), (["us-east-1"], False)])
+def test_a_region_that_must_be_survived_and_cannot_is_said_first(
+    tmp_path: Path, residency: list[str] | None, survived: bool
+) -> None:
+    plan = small.plan(tmp_path, {"survive": {"any_one_region": True}} | small.chat(residency=residency))
+    found = PlanResult(replace(plan, groups=()))
+    assert found.good is survived
+    assert ("the loss of any one region is not survived" in found.headline) is not survived
+
+
 def test_a_worksheet_that_no_group_can_serve_says_why(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"^chat: all requests are longer than any group's context, 8,192 tokens"):
         small.case(tmp_path, small.chat(input_tokens={"mean": 9_000}))

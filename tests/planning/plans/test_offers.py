@@ -16,13 +16,22 @@ from planning.worksheet.load import load_worksheet
 from tests.planning.fit.configs import QWEN3_30B_A3B
 from tests.planning.plans import small
 
+AWS = {
+    "provider": "aws",
+    "image": "ami-12345678",
+    "subnet_ids": ["subnet-12345678"],
+    "security_group_ids": ["sg-12345678"],
+    "instance_profile": "nodes",
+    "pools": [{"pool": "l4", "instance_type": "g6.12xlarge"}],
+}
 KINDS = {"prices": {"spot": {"max_share": 0.5}, "reserved": True}}
 
 
 def prices(folder: Path, gpu: str, spec: dict[str, Any] | None = None, **sheet: Any) -> dict[PriceKind, Any]:
     path = small.write(folder, KINDS | {"gpu_prices": []} | sheet, spec)
     found, loaded = load_worksheet(path)
-    return prices_of(gpu, loaded.models[0], loaded.regions[0], found, loaded)
+    view = case_from(found, loaded).offers[0].view
+    return prices_of(gpu, view, loaded.regions[0], found, loaded)
 
 
 def test_the_worksheets_price_comes_first(tmp_path: Path) -> None:
@@ -41,6 +50,26 @@ def test_the_specs_pool_comes_before_the_tables(tmp_path: Path) -> None:
     found = prices(tmp_path, "L4", {"regions": regions})
     assert found[PriceKind.ON_DEMAND].usd_per_replica_hour == 0.7
     assert found[PriceKind.ON_DEMAND].source == "the spec's pool l4 in us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("region", "kind", "source"),
+    [
+        ({}, PriceKind.ON_DEMAND, "g6.xlarge: "),
+        ({}, PriceKind.SPOT, "g6.2xlarge: "),
+        ({"deploy": AWS | {"region": "eu-west-1"}}, PriceKind.ON_DEMAND, "g6.12xlarge: "),
+    ],
+)
+def test_the_cheapest_instance_of_each_kind_counts_unless_deploy_names_one(
+    tmp_path: Path, region: dict[str, Any], kind: PriceKind, source: str
+) -> None:
+    own = [
+        {"instance": "g6.2xlarge", "region": "us-east-1", "on_demand_usd": 9.0, "spot_usd": 0.1},
+        {"instance": "g6.12xlarge", "region": "eu-west-1", "on_demand_usd": 40.0},
+    ]
+    regions = [small.SPEC["regions"][0] | region, small.SPEC["regions"][1]]
+    found = prices(tmp_path, "L4", {"regions": regions, "hardware": {"prices": own}})
+    assert found[kind].source.startswith(source)
 
 
 def test_the_tables_give_a_share_of_an_instance_that_is_large_enough(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from planning.capacity.problem import PriceKind, Quota
 from planning.plans.schedules import Smoothed, entries, in_steps, keeps_limits, smoothed
 from planning.plans.spec_groups import spec_groups
 from planning.plans.write_spec import written_spec
+from planning.tune.spec_edit import EditError
 from tests.planning.plans import small
 
 Counts = st.lists(st.integers(0, 6), min_size=24, max_size=24) | st.lists(st.integers(0, 3), min_size=168, max_size=168)
@@ -133,3 +134,42 @@ def test_a_fixed_number_is_the_same_at_all_hours(tmp_path: Path) -> None:
         counts = view.replicas
         assert (counts.min, counts.count, counts.schedule) == (max(group.counts), max(group.counts), None)
     assert all(len(set(one.counts)) == 1 for one in done.smoothed.groups)
+    extra = usd(done.smoothed) / 24 - sum(
+        one.price.usd_per_replica_hour * sum(one.counts) / 24 for one in spec_groups(plan.groups)
+    )
+    assert f"${extra:,.2f} an hour more" in done.in_words()
+
+
+def test_a_fixed_number_that_exceeds_a_quota_is_refused(tmp_path: Path) -> None:
+    """Short requests come by day and long ones at night: their groups are at their largest one after the other."""
+    day, night = (
+        [{"region": "us-east-1", "hourly_requests_per_s": hours}]
+        for hours in ([4] * 12 + [0] * 12, [0] * 12 + [4] * 12)
+    )
+    long = small.CHAT | {"name": "long", "rates": night, "input_tokens": {"mean": 3_000}, "residency": ["us-east-1"]}
+    sheet = {
+        "demand": [
+            small.CHAT | long | {"name": "short", "rates": day, "input_tokens": {"mean": 100}},
+            small.CHAT | long,
+        ],
+        "candidates": [
+            small.SHEET["candidates"][0],
+            small.SHEET["candidates"][1] | {"gpu": "L4", "lanes": ["medium", "long"]},
+        ],
+        "quotas": [
+            {"gpu": "L4", "region": name, "gpus": gpus} for name, gpus in (("us-east-1", 5), ("eu-central-1", 0))
+        ],
+    }
+    plan = small.plan(tmp_path, sheet, spec={"autoscaling": {"policy": "fixed"}})
+    with pytest.raises(EditError, match=r"autoscaling\.policy = 'fixed' for demo: .* exceed a quota"):
+        written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml")
+
+
+def test_a_model_whose_policy_the_text_leaves_open_follows_the_plan(tmp_path: Path) -> None:
+    open_model = small.SPEC["models"][0] | {"replicas": {"count": 3}}
+    plan = small.plan(tmp_path, BUSY, spec={"models": [open_model], "autoscaling": {}})
+    text = written_spec(plan, tmp_path / "spec.yaml", tmp_path / "planned.yaml").text
+    spec = parse_spec(text, folder=tmp_path)
+    for view, group in zip(spec.models[0].views, spec_groups(plan.groups), strict=True):
+        assert small.lowest(view.replicas.min, view.replicas.schedule, 24) == list(group.counts)
+        assert spec.autoscaling_of(view).policy == "backlog"

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.spec import ClusterSpec
+from deployments.traffic.counts import LengthCounts
 from deployments.traffic.counts import Stream as Recorded
 from planning.drift.recording import stretches_of_trace
 from planning.plans.samples import CHUNK_TOKENS, repeated
@@ -108,6 +109,41 @@ def test_a_short_trace_gives_its_mean_rate_to_all_hours(tmp_path: Path) -> None:
     assert any("all hours have its mean rate" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("hours", [23.2, 24.45, 30.0, 180.0])
+def test_a_trace_that_ends_within_an_hour_has_its_rate_there_too(tmp_path: Path, hours: float) -> None:
+    tokens = np.full(round(60 * hours), 50, dtype=np.int64)
+    write_trace(tmp_path / "t.jsonl", Trace(60.0 * np.arange(len(tokens)), tokens, tokens))
+    stream = {"name": "chat", "model": "demo", "class": "interactive", "trace": {"file": str(tmp_path / "t.jsonl")}}
+    found = found_of(DemandStream.model_validate(stream))
+    assert found.rates["us-east-1"] == pytest.approx((1 / 60,) * len(found.rates["us-east-1"]), rel=0.01)
+
+
+def labelled(tmp_path: Path, names: tuple[str, str], column: str) -> DemandStream:
+    """A day in which the first name has a request each minute, and the second one only from 8:00 to 9:00."""
+    minutes = np.concatenate([np.arange(1_440.0), 480.5 + np.arange(60)])
+    order = np.argsort(minutes)
+    labels = Labels(names, np.repeat(np.arange(2, dtype=np.int32), [1_440, 60])[order])
+    tokens = np.full(1_500, 50, dtype=np.int64)
+    trace = Trace(60 * minutes[order], tokens, tokens, **{column: labels})
+    write_trace(tmp_path / "t.jsonl", trace)
+    stream = {"name": "chat", "model": "demo", "class": "interactive"}
+    return DemandStream.model_validate(stream | {"trace": {"file": str(tmp_path / "t.jsonl")}})
+
+
+@pytest.mark.parametrize(("column", "own"), [("model", "demo"), ("traffic_class", "interactive")])
+def test_a_stream_has_its_own_requests_of_a_trace_alone(tmp_path: Path, column: str, own: str) -> None:
+    expected = [0.0] * 8 + [1 / 60] + [0.0] * 15
+    found = found_of(labelled(tmp_path, ("other", own), column))
+    assert found.rates["us-east-1"] == pytest.approx(expected, abs=1e-9)
+    both = {"models": [small.SPEC["models"][0] | {"name": "b"}, *small.SPEC["models"]]}
+    classes = {"classes": [{"name": "b", "ttft_ms": 9_000}, *small.SPEC["classes"]]}
+    with pytest.raises(TraceError, match="0 requests of demo and class interactive"):
+        found_of(labelled(tmp_path, ("b", "c"), column), ClusterSpec.model_validate(small.SPEC | both | classes))
+    found = found_of(labelled(tmp_path, ("b", "c"), column))
+    assert sum(found.rates["us-east-1"]) == pytest.approx(1_500 / 3_600, rel=0.01)
+    assert any("of the spec: all requests count for" in note for note in found.notes)
+
+
 def test_a_traces_prefixes_count_as_cached_unless_the_worksheet_says_otherwise(tmp_path: Path) -> None:
     """Of three prompts the second begins as the first does, and the third is new."""
     tokens, counts = np.full(3, 300, dtype=np.int64), np.array([4, 4, 2], dtype=np.int32)
@@ -147,6 +183,22 @@ def test_a_cells_recording_gives_rates_lengths_and_prefix_hits(tmp_path: Path) -
     spec = ClusterSpec.model_validate(small.SPEC | {"classes": [{"name": "batch", "ttft_ms": 9_000}]})
     with pytest.raises(TraceError, match="no request of demo and class batch"):
         found_of(DemandStream.model_validate(stream), spec)
+
+
+@pytest.mark.parametrize(("said", "share"), [({}, 0.5), ({"prefix_share": 0.0}, 0.0), ({"prefix_share": 0.25}, 0.25)])
+def test_a_recording_of_many_requests_and_what_the_worksheet_says_of_its_prefixes(
+    tmp_path: Path, said: dict[str, float], share: float
+) -> None:
+    tokens = np.full(60, 1_600, dtype=np.int64)
+    counted = stretches_of_trace(Trace(60.0 * np.arange(60), tokens, tokens), Recorded("demo", "interactive", ""))
+    for counts in counted.counts.values():
+        for lengths in (counts.prompt, counts.output):
+            lengths.merge(LengthCounts(2_000_000 * 1_600, dict.fromkeys(lengths.buckets, 2_000_000)))
+        counts.cached_tokens = counts.prompt_tokens // 2
+    trace = {"trace": {"file": str(keep_traffic(tmp_path / "cell.sqlite", counted))}}
+    stream = {"name": "chat", "model": "demo", "class": "interactive"}
+    lengths = found_of(DemandStream.model_validate(stream | trace | said)).lengths
+    assert lengths.cached.sum() / lengths.prompts.sum() == pytest.approx(share, abs=0.02)
 
 
 def test_lengths_are_those_of_the_worksheet() -> None:

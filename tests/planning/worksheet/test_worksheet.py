@@ -198,7 +198,7 @@ REFUSED = [
     (("demand", 0, "trace"), {"file": "x"}, "trace and rates: allowed: a trace, or rates with"),
     (("demand", 1, "name"), "chat", "demand.name: 'chat' appears twice"),
     (("time_zone"), "Mars/Base", "time_zone = 'Mars/Base': allowed: an IANA time zone"),
-    (("prices"), {"on_demand": False}, "on_demand, spot, reserved: none may be bought"),
+    (("prices"), {"on_demand": False, "spot": {"max_share": 0}}, "on_demand, spot.max_share, reserved: none may be"),
     (("gpu_prices", 0), {"gpu": "L4", "region": "eu"}, "on_demand_usd_per_gpu_hour, spot_usd_per_gpu_hour"),
     (("candidates", 0, "gpu"), "h100", "candidates.0.gpu = 'h100': allowed: cpu, A100-40G, A100-80G, "),
 ]
