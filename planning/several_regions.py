@@ -117,7 +117,7 @@ class SeveralRegions:
     def run(self) -> CellsOutcome:
         """Simulates it. Clients know the endpoints of all regions, as docs/clients.md says."""
         plans = [
-            CellPlan(name, one.cell_settings(), one.cost, one.views[0].usd_per_hour)
+            CellPlan(name, one.model.name, one.cell_settings(), one.cost, one.views[0].usd_per_hour)
             for name, one in self.simulations.items()
         ]
         turns = np.zeros(len(self.homes), dtype=np.int64)

@@ -28,8 +28,9 @@ NAMES = ("eu", "us", "ap")
 LENGTH_S = 90.0
 
 
-def case(per_s: tuple[float, float, float], *faults: str) -> SeveralRegions:
-    """Poisson arrivals in each region."""
+def case(per_s: tuple[float, float, float], *faults: str, spec: ClusterSpec = SPEC) -> SeveralRegions:
+    """Poisson arrivals in each region, for the spec's last model."""
+    model = spec.models[-1]
     rng = np.random.default_rng(3)
     times = [np.sort(rng.uniform(0, LENGTH_S, rng.poisson(rate * LENGTH_S))) for rate in per_s]
     homes = np.repeat(np.arange(3), [len(one) for one in times])
@@ -37,12 +38,12 @@ def case(per_s: tuple[float, float, float], *faults: str) -> SeveralRegions:
     order = np.argsort(arrived_s, kind="stable")
     prompt, output = (LogNormal(mean, 0.6).sample(len(order), rng) for mean in (600, 100))
     work = plain_workload(arrived_s[order], prompt, output, 2.0)
-    costs = {"default": read_cost_file(Path(str(SPEC.costs_of(MODEL))))}
+    costs = {"default": read_cost_file(Path(str(spec.costs_of(model))))}
     simulations = {
-        region.name: simulation_of(SPEC, MODEL, costs, work, None, False, region=region) for region in SPEC.regions
+        region.name: simulation_of(spec, model, costs, work, None, False, region=region) for region in spec.regions
     }
-    chosen = tuple(fault_of(text, SPEC, MODEL) for text in faults)
-    return SeveralRegions(SPEC, simulations, homes[order], chosen)
+    chosen = tuple(fault_of(text, spec, model) for text in faults)
+    return SeveralRegions(spec, simulations, homes[order], chosen)
 
 
 @pytest.mark.whole
@@ -64,6 +65,12 @@ def test_a_lost_region_is_served_by_the_others() -> None:
     assert rows["us", "during"].lost == 0
     assert found.held
     assert found.replica_hours["eu"] == pytest.approx(2 * 30 / 3_600, rel=0.05)
+
+
+def test_a_model_is_bound_by_its_own_residency() -> None:
+    elsewhere = MODEL.model_copy(update={"name": "other", "regions": ("eu",), "residency": ("eu",)})
+    found = (one := case((0.5, 0.5, 0.5), spec=SPEC.model_copy(update={"models": (elsewhere, MODEL)}))).run()
+    assert (found.served == one.homes).all()
 
 
 @pytest.mark.whole
