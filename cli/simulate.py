@@ -96,12 +96,12 @@ def simulate(
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, costs_of) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
+    tell = print_answer if as_json else show_answer
+    tell(case, cost, out, answer)
     if report is not None and sampler is not None:
         places, prices = (trace, cost_path), (price_per_gpu_hour, published_error)
         facts = facts_of(case, cost, places, traffic.load_scale, *prices, answer, out)
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
-    tell = print_answer if as_json else show_answer
-    tell(case, cost, out, answer)
 
 
 def _likely(spec: ClusterSpec, model: Model, costs: Mapping[str, CostFile]) -> CostRange:

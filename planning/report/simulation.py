@@ -70,10 +70,8 @@ def _trouble(run: ReportedRun, facts: RunFacts) -> str:
     under = np.flatnonzero(missed > (1 - minimum) * arrived)
     slices = "minutes" if minutes.bins.width_s == 60 else f"slices of {minutes.bins.width_s:g} s"
     busy = int((arrived > 0).sum())
-    parts = [
-        f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO, the first at "
-        f"{at(float(minutes.bins.edges_s[under[0]]))}"
-    ]
+    first = f", the first at {at(float(minutes.bins.edges_s[under[0]]))}" if len(under) else ""
+    parts = [f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO{first}"]
     late, queued = (
         sum(float(getattr(lane, name).sum()) for lane in minutes.lanes) for name in ("ttft_sum_s", "queued_sum_s")
     )
