@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import InputError
-from cluster.spec import DEFAULT_GROUP, ClusterSpec, Model
+from cluster.spec import ClusterSpec, Model
 from deployments.scheduling.policy import policy_of
 from planning.workload.changes import ChangeKind, TraceChange, rejections
 from planning.workload.scaling import LengthLimits, blockwise, within
@@ -215,7 +215,7 @@ def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
 
 def _of_group(trace: Trace, spec: ClusterSpec, view: Model) -> Trace:
     """By lane and context, as the scheduler does it with what it expects of the outputs; here they are known."""
-    if view.group == DEFAULT_GROUP:
+    if view.groups:  # the whole model
         return trace
     policy = policy_of(spec, spec.model(view.name), spec.regions_of(view)[0])
     if not policy.contexts:
