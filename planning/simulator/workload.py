@@ -166,9 +166,11 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLim
     own = _of_group(_of_model(trace, spec, model), spec, model)
     mine = within(own, limits)
     if not len(mine):
+        bound = f"models.{model.name}.settings.max_model_len = {limits.context}; allowed: a longer context"
+        if limits.holds < limits.context:
+            bound = f"the engine's KV cache of {limits.holds} tokens; allowed: a larger one"
         raise WorkloadError(
-            f"no request is left: all {len(own):,} are longer than models.{model.name}.settings.max_model_len = "
-            f"{limits.context}; allowed: a longer context, or --fit-lengths, which shrinks them"
+            f"no request is left: all {len(own):,} are longer than {bound}, or --fit-lengths, which shrinks them"
         )
     mine = _prefixed(mine, model, limits.block_tokens).changed(_regions(mine, spec, model))
     tenant = _tenants(mine, spec)

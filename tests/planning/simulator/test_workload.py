@@ -121,6 +121,8 @@ def test_what_is_longer_than_the_context_is_rejected() -> None:
     tiny = with_settings(max_model_len=20)
     with pytest.raises(WorkloadError, match=r"all 4 are longer than models.m.settings.max_model_len = 20; .*--fit-len"):
         workload_of(trace(), SPEC, tiny)
+    with pytest.raises(WorkloadError, match=r"all 4 are longer than the engine's KV cache of 30 tokens; .*--fit-len"):
+        workload_of(trace(), SPEC, short, LengthLimits(130, kv_tokens=30))
 
 
 def test_prefixes_that_the_engine_does_not_cache_are_noted() -> None:
