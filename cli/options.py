@@ -244,11 +244,11 @@ def chosen_requests(path: Path, choice: TrafficOptions, seed: int | None = None)
 
 
 def length_limits(model: Model, costs: Mapping[str, CostFile], fit_lengths: bool) -> LengthLimits:
-    """What requests must fit on the engines of the cost files, by group: on that with the longest context."""
-    views = [view for view in model.views if view.group in costs]
-    longest = max(views, key=lambda view: view.settings.max_model_len)
-    engine = costs[longest.group].engine
-    return LengthLimits(longest.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit_lengths)
+    """What requests must fit on the engines of the cost files, by group: on that which holds the longest."""
+    engines = [(view.settings.max_model_len, costs[view.group].engine) for view in model.views if view.group in costs]
+    context, engine = max(engines, key=lambda one: min(one[0], one[1].kv_tokens))
+    longest, kv_tokens = max(context for context, _ in engines), min(context, engine.kv_tokens)
+    return LengthLimits(longest, kv_tokens, engine.block_tokens, fit_lengths)
 
 
 def show_unmodelled(found: Sequence[Unmodelled]) -> None:

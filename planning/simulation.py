@@ -231,11 +231,13 @@ class Simulation:
     def cell_settings(self) -> CellSettings:
         """What the cell runs."""
         groups = tuple(self._group(view) for view in self.views)
-        first = groups[0]
+        first, policy = groups[0], policy_of(self.spec, self.model, self.region or self.spec.regions_of(self.model)[0])
+        if policy.contexts:
+            policy = replace(policy, contexts={one.name: one.max_model_len for one in groups})
         return CellSettings(
             first.replicas,
             first.limits,
-            policy_of(self.spec, self.model, self.region or self.spec.regions_of(self.model)[0]),
+            policy,
             binding_of(self.spec),
             first.max_model_len,
             self.spec.gateway.timeouts.queue_wait_s,
@@ -249,11 +251,12 @@ class Simulation:
         )
 
     def _group(self, view: SimulatedView) -> SimulatedGroup:
+        limits = view.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens)
         return SimulatedGroup(
             view.replicas_at(self.start_unix_s) if self.scales else view.replicas,
-            view.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens),
+            limits,
             view.cost,
-            view.model.settings.max_model_len,
+            min(view.model.settings.max_model_len, limits.kv_tokens),
             view.setup.replica_profile.start_up_s,
             self.scaling(view),
             view.starts,
