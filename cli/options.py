@@ -234,13 +234,19 @@ def chosen_requests(path: Path, choice: TrafficOptions, seed: int | None = None)
         trace = window(trace, choice.from_s, choice.to_s)
     if choice.limit is not None:
         trace = first_requests(trace, choice.limit)
-    trace = scaled(trace, choice, seed or 0)
+    trace = scaled(path, trace, choice, seed or 0)
     if not len(trace):
         ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
         raise TraceError(
             f"{path}: no requests are left after --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}"
         )
+    days = float(trace.arrived_s[-1]) / 86_400
+    if days > _LONG_DAYS:
+        errors.print(f"[bold yellow]a long trace[/]: {escape(str(path))}: {days:,.0f} days; are its times in seconds?")
     return trace
+
+
+_LONG_DAYS, _MAX_DAYS = 14, 366
 
 
 def length_limits(model: Model, costs: Mapping[str, CostFile], fit_lengths: bool) -> LengthLimits:
@@ -268,9 +274,16 @@ def show_changes(changes: Sequence[TraceChange], of: str = "the trace") -> None:
         console.print(f"  {change.kind.value}: {escape(str(change))}", style=style)
 
 
-def scaled(trace: Trace, choice: TrafficOptions, seed: int) -> Trace:
-    """The requests on the stretched clock, so many times as many of them."""
-    return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, seed)
+def scaled(path: Path, trace: Trace, choice: TrafficOptions, seed: int) -> Trace:
+    """The requests of the file on the stretched clock, so many times as many of them. Raises TraceError."""
+    stretched = time_scaled(trace, choice.time_scale)
+    days = float(stretched.arrived_s.max(initial=0.0)) / 86_400
+    if days > _MAX_DAYS:
+        raise TraceError(
+            f"{path}: its last request comes {days:,.0f} days after its first; allowed: at most {_MAX_DAYS}. Are its "
+            "times in seconds, and is none corrupt?"
+        )
+    return load_scaled(stretched, choice.load_scale, seed)
 
 
 def write_page(path: Path, html: str) -> list[str]:

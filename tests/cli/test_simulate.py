@@ -215,6 +215,16 @@ def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], 
     assert named in result.output + result.stderr
 
 
+def test_times_that_are_hardly_seconds_are_told(files: tuple[str, ...], tmp_path: Path) -> None:
+    trace = tmp_path / "ms.jsonl"
+    rows = [{"arrived_s": at, "prompt_tokens": 9, "output_tokens": 9} for at in (1.7e12, 1.7e12 + 20 * 86_400)]
+    trace.write_text("\n".join(json.dumps(row) for row in ({"raylane_trace": 1, "chunk_tokens": 0}, *rows)))
+    told = run(SPEC, *files, "--trace", str(trace)).stderr
+    assert "ms.jsonl: 20 days; are its times in seconds?" in told
+    refused = run(SPEC, *files, "--trace", str(trace), "--time-scale", "20", code=2).stderr
+    assert "ms.jsonl: its last request comes 400 days after its first; allowed: at most 366" in refused
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
