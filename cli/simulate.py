@@ -88,7 +88,7 @@ def simulate(
                 fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)
     elif lose:
         fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
-    cases = _cases(spec_file, spec, chosen, costs_of, work, replicas, fixed, starts)
+    cases = _cases(spec_file, spec, chosen, costs_of, work, replicas, fixed, starts, price_per_gpu_hour)
     if several:
         held = simulate_regions(spec, chosen, cases, lose or [], cost, as_json)
         raise typer.Exit(0 if held else 1)
@@ -131,21 +131,23 @@ def _cases(
     replicas: int | None,
     fixed: bool,
     starts: StartOptions,
+    price_per_gpu_hour: float | None,
 ) -> dict[str, Simulation]:
     """The simulation of the model's first region, or those of all regions where they help each other. Ends the command
     where the spec's policy cannot be made."""
     several = is_several(spec, model)
     regions = spec.regions_of(model)[: None if several else 1]
     views = spec.groups_of(model, regions[0])
-    if len(views) > 1 and replicas is not None:
-        fail(f"--replicas {replicas}: allowed: for a model with one group; the spec says how many each has", code=2)
+    for option, value in (("--replicas", replicas), ("--price-per-gpu-hour", price_per_gpu_hour)):
+        if len(views) > 1 and value is not None:
+            fail(f"{option} {value}: allowed: for a model with one group; the spec says it for each", code=2)
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in views)
     for view in () if scales or several else views:
         replica_count(view, replicas)
     began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
     common = (spec, model, costs, work, replicas, scales, starts.start_up_s, past, began_s)
     try:
-        return {region.name: simulation_of(*common, region) for region in regions}
+        return {region.name: simulation_of(*common, region, price_per_gpu_hour) for region in regions}
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

@@ -275,17 +275,22 @@ def simulation_of(
     past: Sequence[PastStart] = (),
     start_unix_s: float = 0.0,
     region: Region | None = None,
+    usd_per_gpu_hour: float | None = None,
 ) -> Simulation:
     """The simulation of a model in `region`, or else in its first one. `costs`: by group. `replicas`: instead of the
     spec's count, of a model with one group. `past`: recorded starts, which say how long the phases take;
-    `start_unix_s`: when the traffic begins. Raises ValueError for settings that make no bounds, and PolicyError."""
+    `start_unix_s`: when the traffic begins; `usd_per_gpu_hour`: instead of the spec's price. Raises ValueError for
+    settings that make no bounds, and PolicyError."""
     region = region or spec.regions_of(model)[0]
     views = []
     for view in spec.groups_of(model, region):
         file = costs[view.group]
         setup, starts = setup_with_starts(spec, view, file, start_up_s, past, region)
         count = view.replicas.count if replicas is None else replicas
-        price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
+        if usd_per_gpu_hour is None:
+            price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
+        else:
+            price = usd_per_gpu_hour * view.settings.ranks
         views.append(SimulatedView(view, cost_of(view, file), setup, count, starts, price))
     found = Simulation(spec, model, tuple(views), work, scales, start_unix_s, region)
     for one in found.views:

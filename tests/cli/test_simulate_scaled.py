@@ -84,6 +84,11 @@ def test_replicas_follow_the_load(files: tuple[str, ...]) -> None:
     assert f"{figures['replica_hours']:.2f}" in shown.output
 
 
+def test_a_price_on_the_command_line_counts_in_the_figures_of_groups(files: tuple[str, ...]) -> None:
+    figures = scaled(reported(*files, "--price-per-gpu-hour", "3600"))
+    assert figures["usd"] == pytest.approx(3600 * figures["replica_hours"])
+
+
 def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, ...]) -> None:
     arguments = ["simulate", *files, "--json", "--limit", "400"]
     found = json.loads(ran(*arguments).stdout)
@@ -153,7 +158,9 @@ def test_groups_have_rows_of_their_own(files: tuple[str, ...]) -> None:
     Path(files[0]).write_text(SCALED.replace(name, name + GROUPS.replace("COSTS", files[-1]), 1))
     assert "the groups of model 'demo' (small, large) have different engines" in run(*files, code=2).stderr
     arguments = (*files[:3], "--start-up", "20")
-    assert "--replicas 3: allowed: for a model with one group" in run(*arguments, "--replicas", "3", code=2).stderr
+    for option in ("--replicas", "--price-per-gpu-hour"):
+        assert f"{option} 3" in (told := run(*arguments, option, "3", code=2).stderr)
+        assert "allowed: for a model with one group" in told
     shown = run(*arguments)
     assert "small: 1 to 4 replicas, scaled by 'backlog'; large: 1 to 4" in shown.output
     assert "replicas by group" in shown.output
