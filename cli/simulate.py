@@ -79,7 +79,6 @@ def simulate(
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
     files = group_costs(spec, chosen, costs)
-    cost_path, cost = next(iter(files.values()))  # of the only group, or of the first one
     costs_of = {group: one for group, (_, one) in files.items()}
     work = _work(spec, chosen, costs_of, trace, chosen_requests(trace, traffic, seed), traffic.fit_lengths)
     if several := is_several(spec, chosen):
@@ -90,17 +89,16 @@ def simulate(
         fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
     cases = _cases(spec_file, spec, chosen, costs_of, work, replicas, fixed, starts, price_per_gpu_hour)
     if several:
-        held = simulate_regions(spec, chosen, cases, lose or [], cost, as_json)
+        held = simulate_regions(spec, chosen, cases, lose or [], next(iter(costs_of.values())), as_json)
         raise typer.Exit(0 if held else 1)
     (case,) = cases.values()
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, costs_of) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
     tell = print_answer if as_json else show_answer
-    tell(case, cost, out, answer)
+    tell(case, costs_of, out, answer)
     if report is not None and sampler is not None:
-        places, prices = (trace, cost_path), (price_per_gpu_hour, published_error)
-        facts = facts_of(case, cost, places, traffic.load_scale, *prices, answer, out)
+        facts = facts_of(case, files, trace, traffic.load_scale, price_per_gpu_hour, published_error, answer, out)
         save_report(report, facts, out, case.work, case.lanes, sampler.samples())
 
 

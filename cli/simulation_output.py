@@ -1,7 +1,7 @@
 """What `raylane simulate` prints: what is not modelled and what was changed, the figures with their range, and the same
 with one replica fewer and one more; as text, or as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,11 @@ from planning.answer import NEIGHBOUR_COLUMNS, TAIL, Answer, Variant, neighbour_
 from planning.report.words import duration
 from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
-from planning.unmodelled import unmodelled
+from planning.unmodelled import Unmodelled, unmodelled_of
 from planning.workload.changes import rejections
 
+Costs = Mapping[str, CostFile]
+"""The cost files, by group."""
 SCHEMA_VERSION = 1
 _COUNTS = ("rejected", "expired", "failed", "promoted")
 _RANGED = (
@@ -35,11 +37,11 @@ _RESTS = {
 }
 
 
-def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def show_answer(case: Simulation, costs: Costs, out: SimulationOutcome, answer: Answer) -> None:
     """As text. What the figures leave out comes before them."""
-    show_unmodelled(unmodelled(case.model, cost, case.spec))
+    show_unmodelled(_unmodelled(case, costs))
     show_changes(case.work.changes)
-    _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, answer)
+    _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", costs, out, answer)
     if case.scales or len(case.views) > 1:
         console.print(_groups_table(case.group_figures(out)))
     rows = neighbour_rows(answer)
@@ -47,22 +49,25 @@ def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer
         console.print(_table("with one replica fewer or more", NEIGHBOUR_COLUMNS, rows))
 
 
-def print_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def print_answer(case: Simulation, costs: Costs, out: SimulationOutcome, answer: Answer) -> None:
     """As JSON."""
     several = case.scales or len(case.views) > 1
     groups = {"groups": to_json(case.group_figures(out))} if several else {}
-    print_json(_as_json(case, cost, out, answer) | groups)
+    print_json(_as_json(case, costs, out, answer) | groups)
 
 
-def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
-    costs = {"basis": cost.basis, "hardware": cost.hardware, "error": cost.error}
+def _as_json(case: Simulation, costs: Costs, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
+    by_group = {
+        group: {"basis": one.basis, "hardware": one.hardware, "error": one.error} for group, one in costs.items()
+    }
+    rests = next(iter(by_group.values())) if len(by_group) == 1 else {"groups": by_group}
     return {
         "schema": SCHEMA_VERSION,
         "replicas": case.replicas,
-        "not_modelled": to_json(unmodelled(case.model, cost, case.spec)),
+        "not_modelled": to_json(_unmodelled(case, costs)),
         "changes": [change.as_json() for change in case.work.changes],
         "rejections": rejections(case.work.changes) | rejections_of(out),
-        "costs": costs | {"range": to_json(answer.costs)},
+        "costs": rests | {"range": to_json(answer.costs)},
         "simulated_s": out.ended_s,
         "preemptions": out.preemptions,
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
@@ -73,6 +78,10 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
         "replica_hours": {"value": out.replica_s / 3600, "range": None if answer.hours is None else list(answer.hours)},
         "neighbours": answer.neighbours_as_json(),
     }
+
+
+def _unmodelled(case: Simulation, costs: Costs) -> tuple[Unmodelled, ...]:
+    return unmodelled_of((view.model for view in case.views), costs, case.spec)
 
 
 def _groups_table(groups: Sequence[GroupFigures]) -> Table:
@@ -89,7 +98,7 @@ def _groups_table(groups: Sequence[GroupFigures]) -> Table:
     return _table("replicas by group", columns, rows)
 
 
-def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def _show_lines(what: str, costs: Costs, out: SimulationOutcome, answer: Answer) -> None:
     lines = answer.lines
     reported = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]
     columns = ("lane", "requests", *reported, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time")
@@ -108,7 +117,7 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
         near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
         console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
-    console.print(costs_line(cost))
+    console.print("\n".join(dict.fromkeys(map(costs_line, costs.values()))))
 
 
 def costs_line(cost: CostFile) -> str:

@@ -1,5 +1,6 @@
 """`raylane simulate --report`: gathers what a report says about a run, and writes it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cli.console import fail
@@ -16,7 +17,7 @@ from planning.simulation import Simulation
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Samples
 from planning.simulator.workload import Workload
-from planning.unmodelled import unmodelled
+from planning.unmodelled import unmodelled_of
 
 
 def check_report(report: Path | None, published_error: Path | None) -> None:
@@ -30,16 +31,15 @@ def check_report(report: Path | None, published_error: Path | None) -> None:
 
 def facts_of(
     case: Simulation,
-    cost: CostFile,
-    files: tuple[Path, Path],
+    files: Mapping[str, tuple[Path, CostFile]],
+    trace: Path,
     load_scale: float,
     usd_per_hour: float | None,
     published_error: Path | None,
     answer: Answer,
     out: SimulationOutcome,
 ) -> RunFacts:
-    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool."""
-    trace, costs = files
+    """`files`: the cost files, by group. `usd_per_hour`: instead of the price in the model's pool."""
     spec, model = case.spec, case.model
     return RunFacts(
         spec=spec.name,
@@ -47,14 +47,15 @@ def facts_of(
         trace=trace.name,
         replicas=case.replicas,
         load_scale=load_scale,
-        costs=costs.name,
-        cost=cost,
+        costs=dict(files.values()),
         classes=spec.classes,
         price=price_of(spec, case.views[0].model, usd_per_hour) if len(case.views) == 1 else _mean_price(case, out),
         published=None if published_error is None else read_published(published_error),
         scaling=case.in_words() if case.scales or len(case.views) > 1 else None,
         changes=case.work.changes,
-        unmodelled=unmodelled(model, cost, spec),
+        unmodelled=unmodelled_of(
+            (one.model for one in case.views), {group: cost for group, (_, cost) in files.items()}, spec
+        ),
         answer=answer,
     )
 

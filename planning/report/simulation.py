@@ -236,7 +236,7 @@ def render(run: ReportedRun, facts: RunFacts) -> str:
         facts=facts,
         run=run,
         verdict=verdict(run, facts),
-        basis_line=basis_line(facts.cost),
+        basis_line=basis_line,
         cards=ranged_cards(run, facts),
         costs_range=None if facts.answer is None else facts.answer.costs,
         neighbour_columns=NEIGHBOUR_COLUMNS,

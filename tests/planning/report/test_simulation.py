@@ -4,6 +4,7 @@ it."""
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,7 @@ FACTS = RunFacts(
     trace="trace</script>.jsonl",
     replicas=2,
     load_scale=1.0,
-    costs="costs.json",
-    cost=cost_file("demo", "1 x L40S", "roofline", LIMITS, COST),
+    costs={Path("costs.json"): cost_file("demo", "1 x L40S", "roofline", LIMITS, COST)},
     classes=(
         TrafficClass(name="interactive", ttft_ms=5_000),
         TrafficClass(name="batch", ttft_ms=30_000, attainment=0.9),
