@@ -1,5 +1,6 @@
 """Regions that help each other, simulated together: faults as a user names them, and what they do."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -147,6 +148,12 @@ def test_the_command(tmp_path: Path) -> None:
     assert "all regions" in result.output
     assert "eu: the SLO" in result.output
     ran(*command, "--lose", "eu@100", code=2)
+    long = replace(trace, prompt_tokens=np.where(np.arange(300) % 3, trace.prompt_tokens, 40_000))
+    write_trace(tmp_path / "trace.jsonl", long)
+    found = json.loads(ran(*command, "--json").stdout)
+    assert found["rejections"] == {"context_length_exceeded": 100}
+    assert found["changes"][0]["rejected"]
+    assert {"schema", "not_modelled"} <= set(found)
     alone = yaml.safe_load(shipped("specs/simulated-h100.yaml").read_text())
     assert "peering" not in alone
     one = ["simulate", str(shipped("specs/simulated-h100.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
