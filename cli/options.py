@@ -55,9 +55,9 @@ Costs = Annotated[
 ]
 
 
-def group_costs(spec: ClusterSpec, model: Model, file: Path | None) -> dict[str, tuple[Path, CostFile]]:
-    """The cost file of each group of the model in its first region, and its content. Ends the command where one is
-    missing, or one is given for several groups. Raises CostFileError."""
+def group_costs(spec: ClusterSpec, model: Model, file: Path | None, several: bool) -> dict[str, tuple[Path, CostFile]]:
+    """The cost file of each group of the model in its first region, and its content; `several`: for all its regions.
+    Ends the command where one is missing, or one is given for several groups. Raises CostFileError."""
     views = spec.groups_of(model, spec.regions_of(model)[0])
     if len(views) > 1 and file is not None:
         named = ", ".join(view.group for view in views)
@@ -66,10 +66,10 @@ def group_costs(spec: ClusterSpec, model: Model, file: Path | None) -> dict[str,
             "file of each in the spec (groups.autoscaling.costs or groups.simulated.costs)",
             code=2,
         )
-    return {view.group: engine_costs(spec, view, file) for view in views}
+    return {view.group: engine_costs(spec, view, file, several) for view in views}
 
 
-def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
+def engine_costs(spec: ClusterSpec, model: Model, file: Path | None, several: bool = False) -> tuple[Path, CostFile]:
     """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises
     CostFileError."""
     named = spec.costs_of(model)
@@ -81,14 +81,20 @@ def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Pa
         )
     path = file or Path(str(named))
     costs = read_cost_file(path)
-    tell_misfits(spec, model, path, costs)
+    tell_misfits(spec, model, path, costs, several)
     return path, costs
 
 
-def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile) -> None:
-    """Warns on stderr if the file describes another engine than the spec's."""
-    for misfit in misfits(model, spec.pool_of(model, spec.regions_of(model)[0]), costs):
-        errors.print(f"[bold yellow]cost file of another engine[/]: {escape(str(file))}: {escape(misfit)}")
+def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile, several: bool = False) -> None:
+    """Warns on stderr if the file describes another engine than the spec's in the first region, or in any."""
+    regions = spec.regions_of(model)[: None if several else 1]
+    found = {
+        misfit: f" (region {region.name})" if several else ""
+        for region in reversed(regions)
+        for misfit in misfits(model, spec.pool_of(model, region), costs)
+    }
+    for misfit, where in found.items():
+        errors.print(f"[bold yellow]cost file of another engine[/]: {escape(str(file))}: {escape(misfit + where)}")
 
 
 TRACE_HELP = (

@@ -78,10 +78,11 @@ def simulate(
     """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
-    files = group_costs(spec, chosen, costs)
+    several = is_several(spec, chosen)
+    files = group_costs(spec, chosen, costs, several)
     costs_of = {group: one for group, (_, one) in files.items()}
     work = _work(spec, chosen, costs_of, trace, chosen_requests(trace, traffic, seed), traffic.fit_lengths)
-    if several := is_several(spec, chosen):
+    if several:
         for option, value in (("--report", report), ("--replicas", replicas)):
             if value is not None:
                 fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)

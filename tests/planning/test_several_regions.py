@@ -160,6 +160,18 @@ def test_the_command(tmp_path: Path) -> None:
     ran(*one, "--lose", "local@3", code=2)
 
 
+def test_costs_of_another_gpu_are_told_by_region(tmp_path: Path) -> None:
+    content = yaml.safe_load(shipped("specs/three-regions.yaml").read_text())
+    content["regions"][2]["pools"][0]["accelerator"] = "L40S"
+    content["models"][0]["simulated"]["costs"] = str(shipped("specs/simulated-h100.costs.json"))
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
+    write_trace(tmp_path / "trace.jsonl", Trace(np.arange(9.0), np.full(9, 9), np.full(9, 9)))
+    command = ("simulate", tmp_path / "spec.yaml", "--trace", tmp_path / "trace.jsonl")
+    told = ran(*command, "--lose", "mars@3", code=2).stderr
+    assert "pool 'h100' has L40S" in told
+    assert "(region ap)" in told
+
+
 @pytest.mark.whole
 @given(st.lists(st.tuples(st.integers(0, 320), st.booleans()), max_size=60), st.sampled_from((0.5, 0.8, 0.95)))
 def test_the_recovery_is_as_defined(requests: list[tuple[int, bool]], share: float) -> None:
