@@ -83,7 +83,8 @@ def simulate(
     costs_of = {group: one for group, (_, one) in files.items()}
     work = _work(spec, chosen, costs_of, trace, chosen_requests(trace, traffic, seed), traffic.fit_lengths)
     if several:
-        for option, value in (("--report", report), ("--replicas", replicas)):
+        refused = {"--report": report, "--published-error": published_error, "--replicas": replicas}
+        for option, value in refused.items():
             if value is not None:
                 fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)
     elif lose:
@@ -143,7 +144,8 @@ def _cases(
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in views)
     for view in () if scales or several else views:
         replica_count(view, replicas)
-    began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
+    began_s = starts.unix_s(model) if scales or starts.start_at is not None else 0.0
+    past = starts.past(model.name)
     common = (spec, model, costs, work, replicas, scales, starts.start_up_s, past, began_s)
     try:
         return {region.name: simulation_of(*common, region, price_per_gpu_hour) for region in regions}

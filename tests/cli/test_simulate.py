@@ -11,7 +11,9 @@ from cluster.files import shipped
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.telemetry.published_error import write_published
 from tests.commands import ran
+from tests.planning.tune.cases import known_error
 
 SPEC = str(shipped("specs/local.yaml"))
 
@@ -208,11 +210,19 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, ...], tmp_path
         ((SPEC, "--costs", "nowhere.json"), "nowhere.json"),
         ((SPEC, "--trace", "nowhere.csv"), "nowhere.csv"),
         ((SPEC, "--replicas", "0"), "replicas"),
+        ((SPEC, "--start-at", "nonsense"), "--start-at 'nonsense': allowed: a time"),
     ],
 )
 def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], named: str) -> None:
     result = run(arguments[0], *files, *arguments[1:], code=2)  # the last of an option counts
     assert named in result.output + result.stderr
+
+
+def test_what_several_regions_do_not_use_is_refused(files: tuple[str, ...], tmp_path: Path) -> None:
+    error, spec = tmp_path / "error.json", str(shipped("specs/three-regions.yaml"))
+    write_published(error, known_error(0.1))
+    refused = run(spec, *files, "--published-error", str(error), code=2).stderr
+    assert f"--published-error {error}: allowed: for one region" in refused
 
 
 def test_times_that_are_hardly_seconds_are_told(files: tuple[str, ...], tmp_path: Path) -> None:
