@@ -63,7 +63,14 @@ def csv_records(lines: Iterable[str], kind: type[_Record]) -> Iterator[_Record]:
 
 def has_columns(*names: str) -> Callable[[str], bool]:
     """Whether a line names all these columns of a CSV file."""
-    return lambda first: set(next(csv.reader([first]), [])) >= set(names)
+
+    def recognises(first: str) -> bool:
+        try:
+            return set(next(csv.reader([first]), [])) >= set(names)
+        except csv.Error:
+            return False
+
+    return recognises
 
 
 def has_keys(*keys: str) -> Callable[[str], bool]:
