@@ -79,7 +79,7 @@ def has_keys(*keys: str) -> Callable[[str], bool]:
     def recognises(first: str) -> bool:
         try:
             record = msgspec.json.decode(first)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return False
         return isinstance(record, dict) and all(key in record for key in keys)
 

@@ -33,6 +33,7 @@ def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
     [
         (b"", "is empty; expected a trace: Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV"),
         (b"model,t\na,1\n", "line 1: 'model,t' begins no known format; expected one of: Azure CSV"),
+        (b"[" * 100_000, "a JSON array instead of a JSON object a line"),
         (b"x" * 200_000, "x... begins no known format"),
         (b"PAR1\x15\x04\x15", "is a Parquet file; expected text, plain or packed by gzip"),
         (gzip.compress(b"PAR1\x15\x04\x15", mtime=0), "is a Parquet file"),
