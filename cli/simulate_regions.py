@@ -11,6 +11,7 @@ from cli.simulation_output import SCHEMA_VERSION
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.wire import to_json
+from planning.report.words import attained
 from planning.several_regions import RegionsFigures, SeveralRegions, fault_of, homes_of
 from planning.simulation import Simulation
 from planning.unmodelled import unmodelled
@@ -58,9 +59,10 @@ def _show(found: RegionsFigures, lose: Sequence[str]) -> None:
     table = plain_table(*columns, left=2)
     for one in found.figures:
         times = (f"{1e3 * value:.0f} ms" if isfinite(value) else "-" for value in (one.ttft_p50_s, one.ttft_p99_s))
-        share = f"{one.in_time:.2%}" if one.requests else "-"
         counts = (f"{value:,}" for value in (one.handed_over, one.lost))
-        table.add_row(escape(one.region or "all regions"), one.phase, f"{one.requests:,}", share, *times, *counts)
+        table.add_row(
+            escape(one.region or "all regions"), one.phase, f"{one.requests:,}", attained(one.in_time), *times, *counts
+        )
     console.print(table)
     for name, seconds in found.recovery_s.items():
         if seconds is None:

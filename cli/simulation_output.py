@@ -12,7 +12,7 @@ from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
 from deployments.wire import to_json
 from planning.answer import NEIGHBOUR_COLUMNS, TAIL, Answer, Variant, neighbour_rows, with_range
-from planning.report.words import duration
+from planning.report.words import attained, duration
 from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
 from planning.unmodelled import Unmodelled, unmodelled_of
@@ -89,9 +89,10 @@ def _groups_table(groups: Sequence[GroupFigures]) -> Table:
     rows: list[tuple[str, ...]] = []
     for one in groups:
         changes = ", ".join(f"{reason} {count}" for reason, count in one.changes.items())
-        in_time = "-" if np.isnan(one.in_time) else f"{one.in_time:.2%}"
         figures = (f"{one.replica_hours:.2f}", f"{one.usd:.2f}" if one.usd else "-", f"{one.mean_replicas:.2f}")
-        rows.append((one.group, *figures, str(one.max_replicas), f"{one.requests:,}", in_time, changes or "-"))
+        rows.append(
+            (one.group, *figures, str(one.max_replicas), f"{one.requests:,}", attained(one.in_time), changes or "-")
+        )
     if len(groups) > 1:
         hours, usd = sum(one.replica_hours for one in groups), sum(one.usd for one in groups)
         rows.append(("all", f"{hours:.2f}", f"{usd:.2f}" if usd else "-", "", "", "", "", ""))
@@ -106,9 +107,8 @@ def _show_lines(what: str, costs: Costs, out: SimulationOutcome, answer: Answer)
     for line in lines:
         times = (line.ttft_p50_ms, line.ttft_p90_ms, line.ttft_p99_ms, line.tpot_p50_ms, line.queued_mean_ms)
         counts = (str(getattr(line, name)) for name in ("requests", *reported))
-        in_time = "-" if np.isnan(line.answered_in_time) else f"{line.answered_in_time:.2%}"
         shown = ("-" if np.isnan(value) else f"{value:.0f} ms" for value in times)
-        rows.append((line.name, *counts, *shown, in_time))
+        rows.append((line.name, *counts, *shown, attained(line.answered_in_time)))
     console.print(_table(f"model {what}: {out.ended_s:.0f} s simulated", columns, rows))
     if answer.costs is not None:
         console.print(escape(f"all requests: {_ranged(answer)}"))
@@ -130,7 +130,7 @@ def _show_tokens(out: SimulationOutcome, answer: Answer) -> None:
     """The time between tokens, what of it was within the classes' `itl_ms`, and prefix hits."""
     quantiles = ", ".join(f"p{100 * share:g} {duration(value)}" for share, value in out.itl_s.items())
     classes = (one for one in answer.runs[Variant.THIS].classes if not np.isnan(one.itl_in_time))
-    within = "".join(f"; within itl_ms: {one.name} {one.itl_in_time:.2%}" for one in classes)
+    within = "".join(f"; within itl_ms: {one.name} {attained(one.itl_in_time)}" for one in classes)
     hits = f"; prefix hits: {out.prefix_hits:.1%} of the prompt tokens" if out.cached_tokens.any() else ""
     if quantiles:
         console.print(f"time between tokens: {quantiles}{within}{hits}")

@@ -73,7 +73,7 @@ def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, ...], t
     assert 0.7 < report["prefix_hits"] < 0.9  # all but the first of two prompts of 512 tokens find it
     assert [(one["name"], one["itl_in_time"]) for one in report["classes"]] == [("batch", 1.0)]
     shown = run(*arguments).output
-    assert "within itl_ms: batch 100.00%" in shown
+    assert "within itl_ms: batch 100.00 %" in shown
     assert f"prefix hits: {report['prefix_hits']:.1%} of the prompt tokens" in shown
     figures = dict(
         re.findall(r'class="figure" data-plot="(.*?)-plot">(.*?)</script>', page.read_text(), flags=re.DOTALL)
