@@ -114,6 +114,8 @@ def test_a_zone_takes_its_share_of_the_replicas() -> None:
         ("eu/a@3", "zone 'a': allowed: none"),
         ("eu:eu@3", "allowed: the names of two cells"),
         ("eu@3+0", "allowed: above 0"),
+        ("eu@1.2.3", "allowed: REGION@T"),
+        ("eu:us~.@1", "allowed: REGION@T"),
     ],
 )
 def test_what_is_no_fault_is_refused(text: str, message: str) -> None:
@@ -126,9 +128,13 @@ def test_requests_go_to_their_traces_regions_or_in_turn() -> None:
     assert homes_of(work, NAMES).tolist() == [0, 1, 2, 0]
     named = replace(work, region=Labels(("us", "eu"), np.array([0, 1, 1, 0], dtype=np.int32)))
     assert homes_of(named, NAMES).tolist() == [1, 0, 0, 1]
-    strange = replace(work, region=Labels(("mars",), np.zeros(4, dtype=np.int32)))
-    with pytest.raises(ValueError, match="region 'mars' of the trace does not run the model; allowed: eu, us, ap"):
-        homes_of(strange, NAMES)
+    for name, what in (
+        ("mars", "region 'mars' of the trace does not run the model"),
+        ("", "requests without a region"),
+    ):
+        strange = replace(work, region=Labels((name,), np.zeros(4, dtype=np.int32)))
+        with pytest.raises(ValueError, match=f"{what}; allowed: eu, us, ap"):
+            homes_of(strange, NAMES)
 
 
 def test_only_regions_that_help_each_other_are_simulated_together() -> None:
