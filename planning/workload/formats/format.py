@@ -1,6 +1,7 @@
 """The contract of a trace format, and what readers share.
 
-A new format is one file and one line in `__init__.py`; the conformance test finds it there.
+A new format is one file, one line in `__init__.py`, where the conformance test finds it, and a sample in
+`tests/planning/workload/samples.py`.
 """
 
 import csv
@@ -220,13 +221,10 @@ class Format:
 
     `recognises` says whether a first line is of it; no two formats recognise the same line. `read` adds the requests in
     the lines (the first one included) to the rows; it raises LineError where a line is not of the format. `begins` says
-    how the first line looks, `holds` what the format holds beyond times and lengths, in words. `sample` is a small file
-    of it, of three requests or more.
+    how the first line looks.
     """
 
     name: str
     begins: str
-    holds: str
     recognises: Callable[[str], bool]
     read: Callable[[Iterable[str], Rows], None]
-    sample: str
