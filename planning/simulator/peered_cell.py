@@ -213,7 +213,7 @@ class PeeredCell(CellSimulator):
         """What became of the request when it was here before."""
         out = self.outcome
         out.arrived_s[index], out.cause[index] = now, -1
-        for column in (out.first_s, out.finished_s, out.expired_s, out.eta_p50_s, out.eta_p95_s):
+        for column in (out.first_s, out.finished_s, out.expired_s, out.eta_p95_s):
             column[index] = math.nan
 
     def _turned_away(self, index: int, admission: Admission, now: float) -> None:
