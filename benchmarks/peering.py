@@ -87,7 +87,7 @@ class Bench:
         costs, plans = {model.group: read_costs(model)}, []
         for region in spec.regions:
             one = simulation_of(spec, model, costs, work, _REPLICAS, False, region=region)
-            plans.append(CellPlan(region.name, one.cell_settings(), one.cost))
+            plans.append(CellPlan(region.name, model.name, one.cell_settings(), one.cost))
         return CellsSimulator(spec, plans, work, homes, RTT_S).run()
 
 

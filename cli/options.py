@@ -55,9 +55,9 @@ Costs = Annotated[
 ]
 
 
-def group_costs(spec: ClusterSpec, model: Model, file: Path | None) -> dict[str, tuple[Path, CostFile]]:
-    """The cost file of each group of the model in its first region, and its content. Ends the command where one is
-    missing, or one is given for several groups. Raises CostFileError."""
+def group_costs(spec: ClusterSpec, model: Model, file: Path | None, several: bool) -> dict[str, tuple[Path, CostFile]]:
+    """The cost file of each group of the model in its first region, and its content; `several`: for all its regions.
+    Ends the command where one is missing, or one is given for several groups. Raises CostFileError."""
     views = spec.groups_of(model, spec.regions_of(model)[0])
     if len(views) > 1 and file is not None:
         named = ", ".join(view.group for view in views)
@@ -66,10 +66,10 @@ def group_costs(spec: ClusterSpec, model: Model, file: Path | None) -> dict[str,
             "file of each in the spec (groups.autoscaling.costs or groups.simulated.costs)",
             code=2,
         )
-    return {view.group: engine_costs(spec, view, file) for view in views}
+    return {view.group: engine_costs(spec, view, file, several) for view in views}
 
 
-def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Path, CostFile]:
+def engine_costs(spec: ClusterSpec, model: Model, file: Path | None, several: bool = False) -> tuple[Path, CostFile]:
     """The cost file that the option or the spec names, and its content. Ends the command if neither does. Raises
     CostFileError."""
     named = spec.costs_of(model)
@@ -81,14 +81,20 @@ def engine_costs(spec: ClusterSpec, model: Model, file: Path | None) -> tuple[Pa
         )
     path = file or Path(str(named))
     costs = read_cost_file(path)
-    tell_misfits(spec, model, path, costs)
+    tell_misfits(spec, model, path, costs, several)
     return path, costs
 
 
-def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile) -> None:
-    """Warns on stderr if the file describes another engine than the spec's."""
-    for misfit in misfits(model, spec.pool_of(model, spec.regions_of(model)[0]), costs):
-        errors.print(f"[bold yellow]cost file of another engine[/]: {escape(str(file))}: {escape(misfit)}")
+def tell_misfits(spec: ClusterSpec, model: Model, file: Path, costs: CostFile, several: bool = False) -> None:
+    """Warns on stderr if the file describes another engine than the spec's in the first region, or in any."""
+    regions = spec.regions_of(model)[: None if several else 1]
+    found = {
+        misfit: f" (region {region.name})" if several else ""
+        for region in reversed(regions)
+        for misfit in misfits(model, spec.pool_of(model, region), costs)
+    }
+    for misfit, where in found.items():
+        errors.print(f"[bold yellow]cost file of another engine[/]: {escape(str(file))}: {escape(misfit + where)}")
 
 
 TRACE_HELP = (
@@ -234,21 +240,27 @@ def chosen_requests(path: Path, choice: TrafficOptions, seed: int | None = None)
         trace = window(trace, choice.from_s, choice.to_s)
     if choice.limit is not None:
         trace = first_requests(trace, choice.limit)
-    trace = scaled(trace, choice, seed or 0)
+    trace = scaled(path, trace, choice, seed or 0)
     if not len(trace):
         ends = "" if choice.to_s is None else f", --to {choice.to_s:g}"
         raise TraceError(
             f"{path}: no requests are left after --from {choice.from_s:g}{ends}, --load-scale {choice.load_scale:g}"
         )
+    days = float(trace.arrived_s[-1]) / 86_400
+    if days > _LONG_DAYS:
+        errors.print(f"[bold yellow]a long trace[/]: {escape(str(path))}: {days:,.0f} days; are its times in seconds?")
     return trace
 
 
+_LONG_DAYS, _MAX_DAYS = 14, 366
+
+
 def length_limits(model: Model, costs: Mapping[str, CostFile], fit_lengths: bool) -> LengthLimits:
-    """What requests must fit on the engines of the cost files, by group: on that with the longest context."""
-    views = [view for view in model.views if view.group in costs]
-    longest = max(views, key=lambda view: view.settings.max_model_len)
-    engine = costs[longest.group].engine
-    return LengthLimits(longest.settings.max_model_len, engine.kv_tokens, engine.block_tokens, fit_lengths)
+    """What requests must fit on the engines of the cost files, by group: on that which holds the longest."""
+    engines = [(view.settings.max_model_len, costs[view.group].engine) for view in model.views if view.group in costs]
+    context, engine = max(engines, key=lambda one: min(one[0], one[1].kv_tokens))
+    longest, kv_tokens = max(context for context, _ in engines), min(context, engine.kv_tokens)
+    return LengthLimits(longest, kv_tokens, engine.block_tokens, fit_lengths)
 
 
 def show_unmodelled(found: Sequence[Unmodelled]) -> None:
@@ -268,9 +280,16 @@ def show_changes(changes: Sequence[TraceChange], of: str = "the trace") -> None:
         console.print(f"  {change.kind.value}: {escape(str(change))}", style=style)
 
 
-def scaled(trace: Trace, choice: TrafficOptions, seed: int) -> Trace:
-    """The requests on the stretched clock, so many times as many of them."""
-    return load_scaled(time_scaled(trace, choice.time_scale), choice.load_scale, seed)
+def scaled(path: Path, trace: Trace, choice: TrafficOptions, seed: int) -> Trace:
+    """The requests of the file on the stretched clock, so many times as many of them. Raises TraceError."""
+    stretched = time_scaled(trace, choice.time_scale)
+    days = float(stretched.arrived_s.max(initial=0.0)) / 86_400
+    if days > _MAX_DAYS:
+        raise TraceError(
+            f"{path}: its last request comes {days:,.0f} days after its first; allowed: at most {_MAX_DAYS}. Are its "
+            "times in seconds, and is none corrupt?"
+        )
+    return load_scaled(stretched, choice.load_scale, seed)
 
 
 def write_page(path: Path, html: str) -> list[str]:

@@ -78,30 +78,30 @@ def simulate(
     """Simulate a spec on a trace: TTFT by lane, rejections, promotions, SLO attainment, replicas over time."""
     check_report(report, published_error)
     spec, chosen = chosen_model(spec_file, model)
-    files = group_costs(spec, chosen, costs)
-    cost_path, cost = next(iter(files.values()))  # of the only group, or of the first one
+    several = is_several(spec, chosen)
+    files = group_costs(spec, chosen, costs, several)
     costs_of = {group: one for group, (_, one) in files.items()}
     work = _work(spec, chosen, costs_of, trace, chosen_requests(trace, traffic, seed), traffic.fit_lengths)
-    if several := is_several(spec, chosen):
-        for option, value in (("--report", report), ("--replicas", replicas)):
+    if several:
+        refused = {"--report": report, "--published-error": published_error, "--replicas": replicas}
+        for option, value in refused.items():
             if value is not None:
                 fail(f"{option} {value}: allowed: for one region; this spec's regions help each other", code=2)
     elif lose:
         fail(f"--lose {lose[0]}: allowed: for a model without groups in several regions with `peering`", code=2)
-    cases = _cases(spec_file, spec, chosen, costs_of, work, replicas, fixed, starts)
+    cases = _cases(spec_file, spec, chosen, costs_of, work, replicas, fixed, starts, price_per_gpu_hour)
     if several:
-        held = simulate_regions(spec, chosen, cases, lose or [], cost, as_json)
+        held = simulate_regions(spec, chosen, cases, lose or [], next(iter(costs_of.values())), as_json)
         raise typer.Exit(0 if held else 1)
     (case,) = cases.values()
     sampler = None if report is None else Sampler()
     likely = _likely(spec, chosen, costs_of) if with_range else None
     out, answer = _run(case, likely, neighbours, sampler)
-    if report is not None and sampler is not None:
-        places, prices = (trace, cost_path), (price_per_gpu_hour, published_error)
-        facts = facts_of(case, cost, places, traffic.load_scale, *prices, answer, out)
-        save_report(report, facts, out, case.work, case.lanes, sampler.samples())
     tell = print_answer if as_json else show_answer
-    tell(case, cost, out, answer)
+    tell(case, costs_of, out, answer)
+    if report is not None and sampler is not None:
+        facts = facts_of(case, files, trace, traffic.load_scale, price_per_gpu_hour, published_error, answer, out)
+        save_report(report, facts, out, case.work, case.lanes, sampler.samples())
 
 
 def _likely(spec: ClusterSpec, model: Model, costs: Mapping[str, CostFile]) -> CostRange:
@@ -131,21 +131,24 @@ def _cases(
     replicas: int | None,
     fixed: bool,
     starts: StartOptions,
+    price_per_gpu_hour: float | None,
 ) -> dict[str, Simulation]:
     """The simulation of the model's first region, or those of all regions where they help each other. Ends the command
     where the spec's policy cannot be made."""
     several = is_several(spec, model)
     regions = spec.regions_of(model)[: None if several else 1]
     views = spec.groups_of(model, regions[0])
-    if len(views) > 1 and replicas is not None:
-        fail(f"--replicas {replicas}: allowed: for a model with one group; the spec says how many each has", code=2)
+    for option, value in (("--replicas", replicas), ("--price-per-gpu-hour", price_per_gpu_hour)):
+        if len(views) > 1 and value is not None:
+            fail(f"{option} {value}: allowed: for a model with one group; the spec says it for each", code=2)
     scales = not fixed and any(spec.autoscaling_of(view).policy != FIXED for view in views)
     for view in () if scales or several else views:
         replica_count(view, replicas)
-    began_s, past = starts.unix_s(model) if scales else 0.0, starts.past(model.name)
+    began_s = starts.unix_s(model) if scales or starts.start_at is not None else 0.0
+    past = starts.past(model.name)
     common = (spec, model, costs, work, replicas, scales, starts.start_up_s, past, began_s)
     try:
-        return {region.name: simulation_of(*common, region) for region in regions}
+        return {region.name: simulation_of(*common, region, price_per_gpu_hour) for region in regions}
     except PolicyError as error:
         fail(f"{spec_file}: models.{model.name}: autoscaling: {error}", code=2)
 

@@ -7,12 +7,15 @@ from rich.markup import escape
 
 from cli.console import console, fail, plain_table, print_json
 from cli.options import show_changes, show_unmodelled
+from cli.simulation_output import SCHEMA_VERSION
 from cluster.spec import ClusterSpec, Model
 from deployments.engine_model.cost_file import CostFile
 from deployments.wire import to_json
+from planning.report.words import attained
 from planning.several_regions import RegionsFigures, SeveralRegions, fault_of, homes_of
 from planning.simulation import Simulation
 from planning.unmodelled import unmodelled
+from planning.workload.changes import rejections
 
 
 def simulate_regions(
@@ -38,11 +41,14 @@ def simulate_regions(
             found = case.figures(case.run())
     except ValueError as problem:
         fail(f"--lose {problem}" if lose else str(problem), code=2)
+    missing = unmodelled(model, cost)
     if as_json:
+        told = {"not_modelled": to_json(missing), "changes": [change.as_json() for change in work.changes]}
+        told |= {"schema": SCHEMA_VERSION, "rejections": rejections(work.changes)}
         shown = {"regions": found.figures, "recovery_s": found.recovery_s, "replica_hours": found.replica_hours}
-        print_json(to_json({"lose": lose, **shown, "usd": found.usd}))
+        print_json(told | to_json({"lose": lose, **shown, "usd": found.usd}))
     else:
-        show_unmodelled(unmodelled(model, cost))
+        show_unmodelled(missing)
         show_changes(work.changes)
         _show(found, lose)
     return found.held
@@ -53,9 +59,10 @@ def _show(found: RegionsFigures, lose: Sequence[str]) -> None:
     table = plain_table(*columns, left=2)
     for one in found.figures:
         times = (f"{1e3 * value:.0f} ms" if isfinite(value) else "-" for value in (one.ttft_p50_s, one.ttft_p99_s))
-        share = f"{one.in_time:.2%}" if one.requests else "-"
         counts = (f"{value:,}" for value in (one.handed_over, one.lost))
-        table.add_row(escape(one.region or "all regions"), one.phase, f"{one.requests:,}", share, *times, *counts)
+        table.add_row(
+            escape(one.region or "all regions"), one.phase, f"{one.requests:,}", attained(one.in_time), *times, *counts
+        )
     console.print(table)
     for name, seconds in found.recovery_s.items():
         if seconds is None:

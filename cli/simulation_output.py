@@ -1,7 +1,7 @@
 """What `raylane simulate` prints: what is not modelled and what was changed, the figures with their range, and the same
 with one replica fewer and one more; as text, or as JSON."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,14 @@ from cli.options import show_changes, show_unmodelled
 from deployments.engine_model.cost_file import CostFile
 from deployments.wire import to_json
 from planning.answer import NEIGHBOUR_COLUMNS, TAIL, Answer, Variant, neighbour_rows, with_range
-from planning.report.words import duration
+from planning.report.words import attained, duration
 from planning.simulation import GroupFigures, Simulation
 from planning.simulator.outcome import SimulationOutcome, rejections_of
-from planning.unmodelled import unmodelled
+from planning.unmodelled import Unmodelled, unmodelled_of
 from planning.workload.changes import rejections
 
+Costs = Mapping[str, CostFile]
+"""The cost files, by group."""
 SCHEMA_VERSION = 1
 _COUNTS = ("rejected", "expired", "failed", "promoted")
 _RANGED = (
@@ -35,11 +37,11 @@ _RESTS = {
 }
 
 
-def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def show_answer(case: Simulation, costs: Costs, out: SimulationOutcome, answer: Answer) -> None:
     """As text. What the figures leave out comes before them."""
-    show_unmodelled(unmodelled(case.model, cost, case.spec))
+    show_unmodelled(_unmodelled(case, costs))
     show_changes(case.work.changes)
-    _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", cost, out, answer)
+    _show_lines(f"{case.model.name}{', ' if case.scales else ' on '}{case.in_words()}", costs, out, answer)
     if case.scales or len(case.views) > 1:
         console.print(_groups_table(case.group_figures(out)))
     rows = neighbour_rows(answer)
@@ -47,22 +49,25 @@ def show_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer
         console.print(_table("with one replica fewer or more", NEIGHBOUR_COLUMNS, rows))
 
 
-def print_answer(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def print_answer(case: Simulation, costs: Costs, out: SimulationOutcome, answer: Answer) -> None:
     """As JSON."""
     several = case.scales or len(case.views) > 1
     groups = {"groups": to_json(case.group_figures(out))} if several else {}
-    print_json(_as_json(case, cost, out, answer) | groups)
+    print_json(_as_json(case, costs, out, answer) | groups)
 
 
-def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
-    costs = {"basis": cost.basis, "hardware": cost.hardware, "error": cost.error}
+def _as_json(case: Simulation, costs: Costs, out: SimulationOutcome, answer: Answer) -> dict[str, Any]:
+    by_group = {
+        group: {"basis": one.basis, "hardware": one.hardware, "error": one.error} for group, one in costs.items()
+    }
+    rests = next(iter(by_group.values())) if len(by_group) == 1 else {"groups": by_group}
     return {
         "schema": SCHEMA_VERSION,
         "replicas": case.replicas,
-        "not_modelled": to_json(unmodelled(case.model, cost, case.spec)),
+        "not_modelled": to_json(_unmodelled(case, costs)),
         "changes": [change.as_json() for change in case.work.changes],
         "rejections": rejections(case.work.changes) | rejections_of(out),
-        "costs": costs | {"range": to_json(answer.costs)},
+        "costs": rests | {"range": to_json(answer.costs)},
         "simulated_s": out.ended_s,
         "preemptions": out.preemptions,
         "itl_s": {f"p{100 * share:g}": value for share, value in out.itl_s.items()},
@@ -75,21 +80,26 @@ def _as_json(case: Simulation, cost: CostFile, out: SimulationOutcome, answer: A
     }
 
 
+def _unmodelled(case: Simulation, costs: Costs) -> tuple[Unmodelled, ...]:
+    return unmodelled_of((view.model for view in case.views), costs, case.spec)
+
+
 def _groups_table(groups: Sequence[GroupFigures]) -> Table:
     columns = ("group", "replica-hours", "USD", "mean", "at most", "requests", "in time", "changes")
     rows: list[tuple[str, ...]] = []
     for one in groups:
         changes = ", ".join(f"{reason} {count}" for reason, count in one.changes.items())
-        in_time = "-" if np.isnan(one.in_time) else f"{one.in_time:.2%}"
         figures = (f"{one.replica_hours:.2f}", f"{one.usd:.2f}" if one.usd else "-", f"{one.mean_replicas:.2f}")
-        rows.append((one.group, *figures, str(one.max_replicas), f"{one.requests:,}", in_time, changes or "-"))
+        rows.append(
+            (one.group, *figures, str(one.max_replicas), f"{one.requests:,}", attained(one.in_time), changes or "-")
+        )
     if len(groups) > 1:
         hours, usd = sum(one.replica_hours for one in groups), sum(one.usd for one in groups)
         rows.append(("all", f"{hours:.2f}", f"{usd:.2f}" if usd else "-", "", "", "", "", ""))
     return _table("replicas by group", columns, rows)
 
 
-def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answer) -> None:
+def _show_lines(what: str, costs: Costs, out: SimulationOutcome, answer: Answer) -> None:
     lines = answer.lines
     reported = [name for name in _COUNTS if any(getattr(line, name) for line in lines)]
     columns = ("lane", "requests", *reported, "TTFT p50", "p90", "p99", "TPOT p50", "mean wait", "in time")
@@ -97,9 +107,8 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
     for line in lines:
         times = (line.ttft_p50_ms, line.ttft_p90_ms, line.ttft_p99_ms, line.tpot_p50_ms, line.queued_mean_ms)
         counts = (str(getattr(line, name)) for name in ("requests", *reported))
-        in_time = "-" if np.isnan(line.answered_in_time) else f"{line.answered_in_time:.2%}"
         shown = ("-" if np.isnan(value) else f"{value:.0f} ms" for value in times)
-        rows.append((line.name, *counts, *shown, in_time))
+        rows.append((line.name, *counts, *shown, attained(line.answered_in_time)))
     console.print(_table(f"model {what}: {out.ended_s:.0f} s simulated", columns, rows))
     if answer.costs is not None:
         console.print(escape(f"all requests: {_ranged(answer)}"))
@@ -108,7 +117,7 @@ def _show_lines(what: str, cost: CostFile, out: SimulationOutcome, answer: Answe
         near = "near the [yellow]capacity[/], where a tail of the TTFT says nothing" * answer.capacity.is_near
         console.print(f"{near or 'capacity'}: {answer.capacity}")
     _show_tokens(out, answer)
-    console.print(costs_line(cost))
+    console.print("\n".join(dict.fromkeys(map(costs_line, costs.values()))))
 
 
 def costs_line(cost: CostFile) -> str:
@@ -121,7 +130,7 @@ def _show_tokens(out: SimulationOutcome, answer: Answer) -> None:
     """The time between tokens, what of it was within the classes' `itl_ms`, and prefix hits."""
     quantiles = ", ".join(f"p{100 * share:g} {duration(value)}" for share, value in out.itl_s.items())
     classes = (one for one in answer.runs[Variant.THIS].classes if not np.isnan(one.itl_in_time))
-    within = "".join(f"; within itl_ms: {one.name} {one.itl_in_time:.2%}" for one in classes)
+    within = "".join(f"; within itl_ms: {one.name} {attained(one.itl_in_time)}" for one in classes)
     hits = f"; prefix hits: {out.prefix_hits:.1%} of the prompt tokens" if out.cached_tokens.any() else ""
     if quantiles:
         console.print(f"time between tokens: {quantiles}{within}{hits}")

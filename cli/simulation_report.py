@@ -1,11 +1,13 @@
 """`raylane simulate --report`: gathers what a report says about a run, and writes it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cli.console import fail
 from cli.extras import need_planning
 from cli.options import check_outputs, write_page
 from cluster.spec import ClusterSpec, Model
+from deployments.accounting.tariffs import usd_per_replica_hour
 from deployments.engine_model.cost_file import CostFile
 from deployments.telemetry.published_error import read_published
 from planning.answer import Answer
@@ -15,7 +17,7 @@ from planning.simulation import Simulation
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.sampler import Samples
 from planning.simulator.workload import Workload
-from planning.unmodelled import unmodelled
+from planning.unmodelled import unmodelled_of
 
 
 def check_report(report: Path | None, published_error: Path | None) -> None:
@@ -29,16 +31,15 @@ def check_report(report: Path | None, published_error: Path | None) -> None:
 
 def facts_of(
     case: Simulation,
-    cost: CostFile,
-    files: tuple[Path, Path],
+    files: Mapping[str, tuple[Path, CostFile]],
+    trace: Path,
     load_scale: float,
     usd_per_hour: float | None,
     published_error: Path | None,
     answer: Answer,
     out: SimulationOutcome,
 ) -> RunFacts:
-    """`files`: the trace and the cost file. `usd_per_hour`: instead of the price in the model's pool."""
-    trace, costs = files
+    """`files`: the cost files, by group. `usd_per_hour`: instead of the price in the model's pool."""
     spec, model = case.spec, case.model
     return RunFacts(
         spec=spec.name,
@@ -46,26 +47,28 @@ def facts_of(
         trace=trace.name,
         replicas=case.replicas,
         load_scale=load_scale,
-        costs=costs.name,
-        cost=cost,
+        costs=dict(files.values()),
         classes=spec.classes,
-        price=price_of(spec, model, usd_per_hour) if len(case.views) == 1 else _mean_price(case, out),
+        price=price_of(spec, case.views[0].model, usd_per_hour) if len(case.views) == 1 else _mean_price(case, out),
         published=None if published_error is None else read_published(published_error),
         scaling=case.in_words() if case.scales or len(case.views) > 1 else None,
         changes=case.work.changes,
-        unmodelled=unmodelled(model, cost, spec),
+        unmodelled=unmodelled_of(
+            (one.model for one in case.views), {group: cost for group, (_, cost) in files.items()}, spec
+        ),
         answer=answer,
     )
 
 
 def price_of(spec: ClusterSpec, model: Model, usd_per_hour: float | None) -> Price:
-    """The price given, else that of the pool which hosts the model in its first region; a CPU pool's is by node, of
-    which no share is known."""
-    pool = spec.pool_of(model, spec.regions_of(model)[0])
-    per_replica = model.settings.ranks
-    if pool.accelerator == "cpu" and usd_per_hour is None:
-        return Price("replica", 1, None)
-    return Price("GPU", per_replica, usd_per_hour if usd_per_hour is not None else pool.price_usd_per_hour or None)
+    """The price given, else the spec's in the model's first region; on a CPU pool that is by replica."""
+    region = spec.regions_of(model)[0]
+    pool = spec.pool_of(model, region)
+    by_gpu = usd_per_hour is not None or pool.accelerator != "cpu"
+    unit, count = ("GPU", model.settings.ranks) if by_gpu else ("replica", 1)
+    if usd_per_hour is None:
+        usd_per_hour = float(usd_per_replica_hour(spec, model, pool, region) / count) or None
+    return Price(unit, count, usd_per_hour)
 
 
 def _mean_price(case: Simulation, out: SimulationOutcome) -> Price:

@@ -84,7 +84,12 @@ def tune(
             help="Another trace, on which the outcome is run once: the exit code is 4 if it misses an SLO there."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the search, of --load-scale and of a traffic file.")] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Seed of the search, of --load-scale and of a traffic file. Default: 0, and the file's own."
+        ),
+    ] = None,
     price_per_gpu_hour: PricePerGpuHour = None,
     anyway: Annotated[
         bool, typer.Option("--anyway", help="Propose even if the simulator's error is unknown or larger.")
@@ -101,7 +106,7 @@ def tune(
     calm_garbage_collector()
     began_s, case = time.perf_counter(), inputs.case
     runner = TrialRunner(case, time.perf_counter)
-    tried = _searched(inputs, runner, Budget(60 * minutes, trials), seed)
+    tried = _searched(inputs, runner, Budget(60 * minutes, trials), seed or 0)
     price, seconds = price_of(inputs.spec, inputs.model, price_per_gpu_hour), time.perf_counter() - began_s
     slos = case.setup.attainment
     chosen = choose(tried, slos)

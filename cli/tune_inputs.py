@@ -26,7 +26,7 @@ from planning.tune.trial import Candidate
 from planning.unmodelled import unmodelled
 from planning.workload.changes import TraceChange
 from planning.workload.trace import Trace, TraceError
-from planning.workload.traces import read_requests, read_trace
+from planning.workload.traces import read_requests
 
 REFUSED = 3
 """The exit code where the simulator's error is unknown or too large."""
@@ -111,7 +111,7 @@ def gathered(
     starts: StartOptions,
     history: Path | None,
     group: str | None,
-    seed: int,
+    seed: int | None,
     check: Path | None = None,
 ) -> Inputs:
     """Reads it all. Ends the command where something can not be used."""
@@ -122,7 +122,7 @@ def gathered(
         cost_path, cost = engine_costs(spec, chosen, costs)
         limits = length_limits(chosen, {chosen.group: cost}, choice.fit_lengths)
         work = workload_of(chosen_requests(trace, choice, seed), spec, chosen, limits)
-        past = None if history is None else scaled(read_trace(history), choice, seed)
+        past = None if history is None else scaled(history, read_requests(history, None, seed), choice, seed or 0)
         before = None if past is None else _ending_at(began_s, past, spec.scheduling.decode_weight)
 
         def case_on(requests: Workload) -> TuningCase:
@@ -130,7 +130,7 @@ def gathered(
             return case_of(spec, chosen, cost, requests, start_up_s, before, past_starts, began_s)
 
         case = case_on(work)
-        other = None if check is None else scaled(read_requests(check, None, seed), choice, seed)
+        other = None if check is None else scaled(check, read_requests(check, None, seed), choice, seed or 0)
         checked = None if other is None else case_on(workload_of(other, spec, chosen, limits))
         own, defaults = own_and_defaults(spec, chosen)
         text = spec_file.read_bytes().decode("utf-8")

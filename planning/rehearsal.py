@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from deployments.engine_model.cost_model import CostModel
 from deployments.telemetry.published_error import Figure
+from planning.simulator.bins import Column
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.workload import Workload, plain_workload
 from planning.workload.changes import ChangeKind, TraceChange
@@ -56,7 +57,6 @@ def at_rate(work: Workload, rate: float, seconds: float) -> Workload:
     return head.at((head.arrived_s - head.arrived_s[0]) * (count / rate / span) if span else np.arange(count) / rate)
 
 
-Column = NDArray[np.float64]
 QUANTILES = (0.5, 0.9, 0.99)
 STAGES = ("lane", "engine", "decode")
 

@@ -29,9 +29,10 @@ WINDOW_S = 10.0
 DEFAULT_RTT_S = 0.05
 """Between regions whose round trip is not known."""
 _QUANTILES = (0.5, 0.99)
+_NUMBER = r"[0-9]*\.?[0-9]+"
 _FAULT = re.compile(
-    r"(?P<region>[^@/:~+]+)(?:/(?P<zone>[^@/:~+]+)|:(?P<other>[^@/:~+]+?)(?:~(?P<more_ms>[0-9.]+))?)?"
-    r"@(?P<at>[0-9.]+)(?:\+(?P<span>[0-9.]+))?"
+    rf"(?P<region>[^@/:~+]+)(?:/(?P<zone>[^@/:~+]+)|:(?P<other>[^@/:~+]+?)(?:~(?P<more_ms>{_NUMBER}))?)?"
+    rf"@(?P<at>{_NUMBER})(?:\+(?P<span>{_NUMBER}))?"
 )
 FORMS = (
     "REGION@T, REGION/ZONE@T, REGION:REGION@T (no link), REGION:REGION~MS@T (slower by MS); +S after T: for S seconds"
@@ -117,7 +118,7 @@ class SeveralRegions:
     def run(self) -> CellsOutcome:
         """Simulates it. Clients know the endpoints of all regions, as docs/clients.md says."""
         plans = [
-            CellPlan(name, one.cell_settings(), one.cost, one.views[0].usd_per_hour)
+            CellPlan(name, one.model.name, one.cell_settings(), one.cost, one.views[0].usd_per_hour)
             for name, one in self.simulations.items()
         ]
         turns = np.zeros(len(self.homes), dtype=np.int64)
@@ -191,7 +192,10 @@ def homes_of(work: Workload, names: Sequence[str]) -> NDArray[np.int64]:
         return np.arange(len(work), dtype=np.int64) % len(names)
     numbers = {name: number for number, name in enumerate(names)}
     if unknown := [name for name in work.region.used() if name not in numbers]:
-        raise ValueError(f"region {unknown[0]!r} of the trace does not run the model; allowed: {', '.join(names)}")
+        what = (
+            f"region {unknown[0]!r} of the trace does not run the model" if unknown[0] else "requests without a region"
+        )
+        raise ValueError(f"{what}; allowed: {', '.join(names)}")
     of_name = np.array([numbers.get(name, 0) for name in work.region.names], dtype=np.int64)
     homes: NDArray[np.int64] = of_name[work.region.codes]
     return homes

@@ -231,11 +231,13 @@ class Simulation:
     def cell_settings(self) -> CellSettings:
         """What the cell runs."""
         groups = tuple(self._group(view) for view in self.views)
-        first = groups[0]
+        first, policy = groups[0], policy_of(self.spec, self.model, self.region or self.spec.regions_of(self.model)[0])
+        if policy.contexts:
+            policy = replace(policy, contexts={one.name: one.max_model_len for one in groups})
         return CellSettings(
             first.replicas,
             first.limits,
-            policy_of(self.spec, self.model, self.region or self.spec.regions_of(self.model)[0]),
+            policy,
             binding_of(self.spec),
             first.max_model_len,
             self.spec.gateway.timeouts.queue_wait_s,
@@ -249,11 +251,12 @@ class Simulation:
         )
 
     def _group(self, view: SimulatedView) -> SimulatedGroup:
+        limits = view.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens)
         return SimulatedGroup(
             view.replicas_at(self.start_unix_s) if self.scales else view.replicas,
-            view.setup.replica_profile.limits.with_prefixes(self.work.chunk_tokens),
+            limits,
             view.cost,
-            view.model.settings.max_model_len,
+            min(view.model.settings.max_model_len, limits.kv_tokens),
             view.setup.replica_profile.start_up_s,
             self.scaling(view),
             view.starts,
@@ -272,17 +275,22 @@ def simulation_of(
     past: Sequence[PastStart] = (),
     start_unix_s: float = 0.0,
     region: Region | None = None,
+    usd_per_gpu_hour: float | None = None,
 ) -> Simulation:
     """The simulation of a model in `region`, or else in its first one. `costs`: by group. `replicas`: instead of the
     spec's count, of a model with one group. `past`: recorded starts, which say how long the phases take;
-    `start_unix_s`: when the traffic begins. Raises ValueError for settings that make no bounds, and PolicyError."""
+    `start_unix_s`: when the traffic begins; `usd_per_gpu_hour`: instead of the spec's price. Raises ValueError for
+    settings that make no bounds, and PolicyError."""
     region = region or spec.regions_of(model)[0]
     views = []
     for view in spec.groups_of(model, region):
         file = costs[view.group]
         setup, starts = setup_with_starts(spec, view, file, start_up_s, past, region)
         count = view.replicas.count if replicas is None else replicas
-        price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
+        if usd_per_gpu_hour is None:
+            price = float(usd_per_replica_hour(spec, view, spec.pool_of(view, region), region))
+        else:
+            price = usd_per_gpu_hour * view.settings.ranks
         views.append(SimulatedView(view, cost_of(view, file), setup, count, starts, price))
     found = Simulation(spec, model, tuple(views), work, scales, start_unix_s, region)
     for one in found.views:

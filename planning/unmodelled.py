@@ -1,7 +1,7 @@
 """What a spec asks of its engine that the simulator does not model: found before an answer is given, and said with
 it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -111,6 +111,11 @@ def unmodelled(model: Model, cost: CostFile | None = None, spec: ClusterSpec | N
     return (*_of_settings(model, cost), *_of_arguments(model), *_of_config(model), *notes, *regions)
 
 
+def unmodelled_of(views: Iterable[Model], costs: Mapping[str, CostFile], spec: ClusterSpec) -> tuple[Unmodelled, ...]:
+    """The same of all groups of a model, each with its costs; what several have in common once."""
+    return tuple(dict.fromkeys(one for view in views for one in unmodelled(view, costs[view.group], spec)))
+
+
 def _of_regions(model: Model, spec: ClusterSpec) -> Iterator[Unmodelled]:
     first, *others = spec.regions_of(model)
     if others:
@@ -120,7 +125,7 @@ def _of_regions(model: Model, spec: ClusterSpec) -> Iterator[Unmodelled]:
 
 
 def _of_settings(model: Model, cost: CostFile | None) -> Iterator[Unmodelled]:
-    settings, where = model.settings, f"models.{model.name}"
+    settings, where = model.settings, model.where
     if settings.speculative is not None and (cost is None or speculation_of(model, cost) is None):
         yield Unmodelled(_K.SPECULATION, f"{where}.settings.speculative", _ARGUMENTS["speculative_config"][1])
     if settings.pipeline_parallel_size > 1:
@@ -128,13 +133,13 @@ def _of_settings(model: Model, cost: CostFile | None) -> Iterator[Unmodelled]:
     if settings.data_parallel_size > 1:
         yield Unmodelled(_K.DATA_PARALLEL, f"{where}.settings.data_parallel_size", _RANKS)
     if model.adapters:
-        yield Unmodelled(_K.LORA, f"{where}.adapters", _ARGUMENTS["enable_lora"][1])
+        yield Unmodelled(_K.LORA, f"models.{model.name}.adapters", _ARGUMENTS["enable_lora"][1])
     if model.task == "embed":
-        yield Unmodelled(_K.EMBEDDING, f"{where}.task", "the engine is simulated as if it generated tokens")
+        yield Unmodelled(_K.EMBEDDING, f"models.{model.name}.task", "the engine is simulated as if it generated tokens")
 
 
 def _of_arguments(model: Model) -> Iterator[Unmodelled]:
-    where, others = f"models.{model.name}.settings.extra", []
+    where, others = f"{model.where}.settings.extra", []
     for name, value in model.settings.extra.items():
         known = _ARGUMENTS.get(name)
         if known is None:

@@ -167,7 +167,6 @@ class StageMemory:
     weights: int
     activation: int
     non_torch: int
-    graphs: int
     pool: int
     blocks: int
 
@@ -193,7 +192,7 @@ def stage_of(plan: Plan, layers: range) -> StageMemory:
     taken = weights + max(sorting, unsorted + graphs) + non_torch
     pool = settings.kv_cache_memory_bytes or int(plan.gpu.total_bytes * settings.gpu_memory_utilization) - taken
     block = plan.page_bytes() * _grouped(plan, layers)[0]
-    return StageMemory(layers, weights, sorting, non_torch, graphs, pool, max(0, pool // block))
+    return StageMemory(layers, weights, sorting, non_torch, pool, max(0, pool // block))
 
 
 def _forward_bytes(plan: Plan, layer: Layer) -> int:

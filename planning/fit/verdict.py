@@ -32,7 +32,6 @@ class Fit:
     weights_bytes: int
     activation_bytes: int
     non_torch_bytes: int
-    graph_bytes: int
     total_bytes: int
     pool_bytes: int
     kv_bytes_per_token: int
@@ -68,7 +67,6 @@ def fit(model: Architecture, settings: EngineSettings, gpu: Gpu) -> Fit:
         weights_bytes=tightest.weights,
         activation_bytes=tightest.activation,
         non_torch_bytes=tightest.non_torch,
-        graph_bytes=tightest.graphs,
         total_bytes=gpu.total_bytes,
         pool_bytes=tightest.pool,
         kv_bytes_per_token=len(model.layers) * (model.kv_elements() * plan.kv_element + model.latent_bytes),
@@ -129,9 +127,8 @@ def _quantization_refusals(plan: Plan) -> Iterator[str]:
     if found is not None and not gpu.runs(found.method):
         required = QUANTIZATIONS[found.method]
         yield f"{found.method} on {gpu.title}, capability {gpu.capability / 10}: allowed: {required / 10} or more"
-    dtype = plan.model.dtype if plan.settings.dtype == "auto" else plan.settings.dtype
     if plan.settings.dtype == "bfloat16" and gpu.capability < 80:
-        yield f"dtype = {dtype} on {gpu.title}: allowed: float16, since it has no BF16"
+        yield f"dtype = bfloat16 on {gpu.title}: allowed: float16, since it has no BF16"
 
 
 def _memory_refusals(plan: Plan, stage: StageMemory) -> Iterator[str]:

@@ -1,8 +1,9 @@
 """What a report says about a run besides its outcome: what was run, the source of its costs, the SLOs, and what an hour
 costs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from cluster.spec import TrafficClass
 from deployments.engine_model.cost_file import CostFile
@@ -29,18 +30,17 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """See the module. `costs` is the cost file's name. `replicas` run all the time, or from the start where
-    `scaling` tells which policy then decides, and within what. `changes`: what was changed between the trace and what
-    was simulated; `unmodelled`: what the spec asks for that was not simulated; `answer`: the range, and the runs with
-    one replica fewer and one more."""
+    """See the module. `costs`: the cost files. `replicas` run all the time, or from the start where `scaling` tells
+    which policy then decides, and within what. `changes`: what was changed between the trace and what was simulated;
+    `unmodelled`: what the spec asks for that was not simulated; `answer`: the range, and the runs with one replica
+    fewer and one more."""
 
     spec: str
     model: str
     trace: str
     replicas: int
     load_scale: float
-    costs: str
-    cost: CostFile
+    costs: Mapping[Path, CostFile]
     classes: tuple[TrafficClass, ...]
     price: Price
     published: Published | None = None
@@ -48,6 +48,11 @@ class RunFacts:
     changes: tuple[TraceChange, ...] = ()
     unmodelled: tuple[Unmodelled, ...] = ()
     answer: Answer | None = None
+
+    @property
+    def cost(self) -> CostFile:
+        """Of the only group, or of the first one."""
+        return next(iter(self.costs.values()))
 
     @property
     def fleet(self) -> str:

@@ -70,10 +70,8 @@ def _trouble(run: ReportedRun, facts: RunFacts) -> str:
     under = np.flatnonzero(missed > (1 - minimum) * arrived)
     slices = "minutes" if minutes.bins.width_s == 60 else f"slices of {minutes.bins.width_s:g} s"
     busy = int((arrived > 0).sum())
-    parts = [
-        f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO, the first at "
-        f"{at(float(minutes.bins.edges_s[under[0]]))}"
-    ]
+    first = f", the first at {at(float(minutes.bins.edges_s[under[0]]))}" if len(under) else ""
+    parts = [f"{len(under):,} of {busy:,} {slices} with arrivals were under the SLO{first}"]
     late, queued = (
         sum(float(getattr(lane, name).sum()) for lane in minutes.lanes) for name in ("ttft_sum_s", "queued_sum_s")
     )
@@ -238,7 +236,7 @@ def render(run: ReportedRun, facts: RunFacts) -> str:
         facts=facts,
         run=run,
         verdict=verdict(run, facts),
-        basis_line=basis_line(facts.cost),
+        basis_line=basis_line,
         cards=ranged_cards(run, facts),
         costs_range=None if facts.answer is None else facts.answer.costs,
         neighbour_columns=NEIGHBOUR_COLUMNS,

@@ -199,7 +199,7 @@ class CellSimulator:
             self._over(now)
         else:
             if admission.eta_s is not None:
-                out.eta_p50_s[index], out.eta_p95_s[index] = admission.eta_s
+                out.eta_p95_s[index] = admission.eta_s[1]
             self.step(now)
         return admission
 

@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from autoscaling.scaler.decision import ScalingDecision
 from cluster.spec import DEFAULT_GROUP
 from deployments.scheduling import RejectCause
+from planning.simulator.bins import Column
 from planning.simulator.workload import WorkloadColumn
 
 CAUSES = tuple(RejectCause)
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,6 @@ class SimulationOutcome:
     failed: NDArray[np.bool_]
     """Lost with its replica."""
     promoted: NDArray[np.bool_]
-    eta_p50_s: Column
     eta_p95_s: Column
     itl_s: dict[float, float] = field(default_factory=dict)
     """Quantiles of the time between tokens, over all engines."""
@@ -84,7 +82,6 @@ class SimulationOutcome:
             finished_s=unknown(),
             engine_queued_s=unknown(),
             expired_s=unknown(),
-            eta_p50_s=unknown(),
             eta_p95_s=unknown(),
             lane=np.full(count, -1, dtype=np.int8),
             replica=np.full(count, -1, dtype=np.int32),

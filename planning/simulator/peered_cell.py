@@ -83,9 +83,11 @@ class Links(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CellPlan:
-    """One cell: its name in the spec, what it runs, and what a replica costs an hour (US dollars; None: not known)."""
+    """One cell: its name and its model's in the spec, what it runs, and what a replica costs an hour (US dollars;
+    None: not known)."""
 
     name: str
+    model: str
     settings: CellSettings
     cost: CostModel
     usd_per_hour: float | None = None
@@ -119,7 +121,7 @@ class PeeredCell(CellSimulator):
         self.alive = True
         self.lost_s = math.inf
         self._cells = cells
-        self._model = spec.models[0].name
+        self._model = plan.model
         self._usd_per_hour = plan.usd_per_hour
         self._began_s = began_s
         self._open: set[int] = set()
@@ -211,7 +213,7 @@ class PeeredCell(CellSimulator):
         """What became of the request when it was here before."""
         out = self.outcome
         out.arrived_s[index], out.cause[index] = now, -1
-        for column in (out.first_s, out.finished_s, out.expired_s, out.eta_p50_s, out.eta_p95_s):
+        for column in (out.first_s, out.finished_s, out.expired_s, out.eta_p95_s):
             column[index] = math.nan
 
     def _turned_away(self, index: int, admission: Admission, now: float) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster.errors import InputError
-from cluster.spec import DEFAULT_GROUP, ClusterSpec, Model
+from cluster.spec import ClusterSpec, Model
 from deployments.scheduling.policy import policy_of
 from planning.workload.changes import ChangeKind, TraceChange, rejections
 from planning.workload.scaling import LengthLimits, blockwise, within
@@ -166,9 +166,11 @@ def workload_of(trace: Trace, spec: ClusterSpec, model: Model, limits: LengthLim
     own = _of_group(_of_model(trace, spec, model), spec, model)
     mine = within(own, limits)
     if not len(mine):
+        bound = f"models.{model.name}.settings.max_model_len = {limits.context}; allowed: a longer context"
+        if limits.holds < limits.context:
+            bound = f"the engine's KV cache of {limits.holds} tokens; allowed: a larger one"
         raise WorkloadError(
-            f"no request is left: all {len(own):,} are longer than models.{model.name}.settings.max_model_len = "
-            f"{limits.context}; allowed: a longer context, or --fit-lengths, which shrinks them"
+            f"no request is left: all {len(own):,} are longer than {bound}, or --fit-lengths, which shrinks them"
         )
     mine = _prefixed(mine, model, limits.block_tokens).changed(_regions(mine, spec, model))
     tenant = _tenants(mine, spec)
@@ -215,7 +217,7 @@ def _of_model(trace: Trace, spec: ClusterSpec, model: Model) -> Trace:
 
 def _of_group(trace: Trace, spec: ClusterSpec, view: Model) -> Trace:
     """By lane and context, as the scheduler does it with what it expects of the outputs; here they are known."""
-    if view.group == DEFAULT_GROUP:
+    if view.groups:  # the whole model
         return trace
     policy = policy_of(spec, spec.model(view.name), spec.regions_of(view)[0])
     if not policy.contexts:

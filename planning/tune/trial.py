@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from autoscaling.policies.settings import Value
+from planning.simulator.bins import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +24,6 @@ class Candidate:
         if self.minimum != other.minimum:
             changed["replicas.min"] = (other.minimum, self.minimum)
         return changed
-
-
-Column = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,11 +188,15 @@ class LengthLimits:
     block_tokens: int = 16
     fit: bool = False
 
+    @property
+    def holds(self) -> int:
+        """The longest request that fits both."""
+        return self.context if self.kv_tokens is None else min(self.context, self.kv_tokens)
+
 
 def within(trace: Trace, limits: LengthLimits) -> Trace:
     """The requests that fit, possibly none; with `fit` all of them, shrunk until they do."""
-    context = limits.context
-    holds = context if limits.kv_tokens is None else min(context, limits.kv_tokens)
+    context, holds = limits.context, limits.holds
     if limits.fit:
         return fitted(trace, holds, limits.block_tokens)
     output = trace.output_tokens if trace.max_tokens is None else np.maximum(trace.output_tokens, trace.max_tokens)

@@ -11,7 +11,9 @@ from cluster.files import shipped
 from deployments.engine_model.cost_file import cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
+from deployments.telemetry.published_error import write_published
 from tests.commands import ran
+from tests.planning.tune.cases import known_error
 
 SPEC = str(shipped("specs/local.yaml"))
 
@@ -71,7 +73,7 @@ def test_prefix_hits_and_times_between_tokens_are_told(files: tuple[str, ...], t
     assert 0.7 < report["prefix_hits"] < 0.9  # all but the first of two prompts of 512 tokens find it
     assert [(one["name"], one["itl_in_time"]) for one in report["classes"]] == [("batch", 1.0)]
     shown = run(*arguments).output
-    assert "within itl_ms: batch 100.00%" in shown
+    assert "within itl_ms: batch 100.00 %" in shown
     assert f"prefix hits: {report['prefix_hits']:.1%} of the prompt tokens" in shown
     figures = dict(
         re.findall(r'class="figure" data-plot="(.*?)-plot">(.*?)</script>', page.read_text(), flags=re.DOTALL)
@@ -185,7 +187,10 @@ def test_what_the_spec_asks_for_and_is_not_modelled_comes_first(files: tuple[str
 @pytest.mark.whole
 def test_the_report_tells_the_same_as_the_table(files: tuple[str, ...], tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    assert f"report: {report}" in run(SPEC, *files, "--report", str(report), "--price-per-gpu-hour", "3600").stderr
+    shown = run(SPEC, *files, "--report", str(report), "--price-per-gpu-hour", "3600").output
+    assert shown.index("TTFT p50") < shown.index(f"report: {report}"), (
+        "what was simulated is told whatever the disk does"
+    )
     page = report.read_text(encoding="utf-8")
     reported = json.loads(run(SPEC, *files, "--json").stdout)
     assert "Keeps its SLO" in page or "Misses its SLO" in page
@@ -205,11 +210,29 @@ def test_the_report_tells_the_same_as_the_table(files: tuple[str, ...], tmp_path
         ((SPEC, "--costs", "nowhere.json"), "nowhere.json"),
         ((SPEC, "--trace", "nowhere.csv"), "nowhere.csv"),
         ((SPEC, "--replicas", "0"), "replicas"),
+        ((SPEC, "--start-at", "nonsense"), "--start-at 'nonsense': allowed: a time"),
     ],
 )
 def test_bad_input_is_named(files: tuple[str, ...], arguments: tuple[str, ...], named: str) -> None:
     result = run(arguments[0], *files, *arguments[1:], code=2)  # the last of an option counts
     assert named in result.output + result.stderr
+
+
+def test_what_several_regions_do_not_use_is_refused(files: tuple[str, ...], tmp_path: Path) -> None:
+    error, spec = tmp_path / "error.json", str(shipped("specs/three-regions.yaml"))
+    write_published(error, known_error(0.1))
+    refused = run(spec, *files, "--published-error", str(error), code=2).stderr
+    assert f"--published-error {error}: allowed: for one region" in refused
+
+
+def test_times_that_are_hardly_seconds_are_told(files: tuple[str, ...], tmp_path: Path) -> None:
+    trace = tmp_path / "ms.jsonl"
+    rows = [{"arrived_s": at, "prompt_tokens": 9, "output_tokens": 9} for at in (1.7e12, 1.7e12 + 20 * 86_400)]
+    trace.write_text("\n".join(json.dumps(row) for row in ({"raylane_trace": 1, "chunk_tokens": 0}, *rows)))
+    told = run(SPEC, *files, "--trace", str(trace)).stderr
+    assert "ms.jsonl: 20 days; are its times in seconds?" in told
+    refused = run(SPEC, *files, "--trace", str(trace), "--time-scale", "20", code=2).stderr
+    assert "ms.jsonl: its last request comes 400 days after its first; allowed: at most 366" in refused
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import Result
 
 from cluster.files import shipped
-from deployments.engine_model.cost_file import cost_file, write_cost_file
+from deployments.engine_model.cost_file import cost_file, read_cost_file, write_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from tests.commands import ran
@@ -84,6 +84,11 @@ def test_replicas_follow_the_load(files: tuple[str, ...]) -> None:
     assert f"{figures['replica_hours']:.2f}" in shown.output
 
 
+def test_a_price_on_the_command_line_counts_in_the_figures_of_groups(files: tuple[str, ...]) -> None:
+    figures = scaled(reported(*files, "--price-per-gpu-hour", "3600"))
+    assert figures["usd"] == pytest.approx(3600 * figures["replica_hours"])
+
+
 def test_both_bounds_move_by_one_for_one_replica_more(files: tuple[str, ...]) -> None:
     arguments = ["simulate", *files, "--json", "--limit", "400"]
     found = json.loads(ran(*arguments).stdout)
@@ -148,16 +153,27 @@ GROUPS = """\
 """
 
 
-def test_groups_have_rows_of_their_own(files: tuple[str, ...]) -> None:
+def test_groups_have_rows_of_their_own(files: tuple[str, ...], tmp_path: Path) -> None:
     name = "  - name: demo\n"
-    Path(files[0]).write_text(SCALED.replace(name, name + GROUPS.replace("COSTS", files[-1]), 1))
+    rough = tmp_path / "rough.json"
+    write_cost_file(rough, read_cost_file(Path(files[-1])).model_copy(update={"basis": "roofline"}))
+    groups = GROUPS.replace("COSTS", files[-1], 1).replace("COSTS", str(rough))
+    Path(files[0]).write_text(SCALED.replace(name, name + groups, 1))
     assert "the groups of model 'demo' (small, large) have different engines" in run(*files, code=2).stderr
     arguments = (*files[:3], "--start-up", "20")
-    assert "--replicas 3: allowed: for a model with one group" in run(*arguments, "--replicas", "3", code=2).stderr
+    for option in ("--replicas", "--price-per-gpu-hour"):
+        assert f"{option} 3" in (told := run(*arguments, option, "3", code=2).stderr)
+        assert "allowed: for a model with one group" in told
     shown = run(*arguments)
     assert "small: 1 to 4 replicas, scaled by 'backlog'; large: 1 to 4" in shown.output
     assert "replicas by group" in shown.output
-    report = json.loads(run(*arguments, "--json").stdout)
+    assert "costs: from a profile of the model's layers (a test)" in shown.output
+    assert "costs: NOT measured: a roofline (a test)" in shown.output
+    report = json.loads(run(*arguments, "--json", "--report", str(tmp_path / "page.html")).stdout)
     assert [one["group"] for one in report["groups"]] == ["small", "large"]
+    assert [one["basis"] for one in report["costs"]["groups"].values()] == ["profile", "roofline"]
     assert sum(one["requests"] for one in report["groups"]) == report["lanes"][-1]["requests"]
     assert report["replica_hours"]["value"] >= sum(one["replica_hours"] for one in report["groups"]) > 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Costs: profile</b> (costs.json" in page
+    assert "Costs: roofline</b> (rough.json" in page

@@ -19,7 +19,7 @@ from cluster.spec import load_spec
 from deployments.engine_model.cost_file import write_cost_file
 from deployments.telemetry.published_error import write_published
 from planning.workload.trace import Trace
-from planning.workload.traces import write_trace
+from planning.workload.traces import read_requests, write_trace
 from tests.commands import ran
 from tests.planning.tune import cases
 
@@ -166,6 +166,21 @@ def test_the_history_is_scaled_as_the_traffic_is(files: tuple[str, ...], tmp_pat
     assert np.mean(busier.rates) == pytest.approx(3 * np.mean(plain.rates), rel=0.05)
     assert np.mean(longer.rates) == pytest.approx(np.mean(plain.rates) / 2, rel=0.05)
     assert len(longer) > 1.8 * len(plain)
+
+
+def test_traffic_files_keep_their_own_seed(files: tuple[str, ...], tmp_path: Path) -> None:
+    traffic = tmp_path / "day.yaml"
+    traffic.write_text(
+        "duration_s: 900\nseed: 7\nstreams: [{name: a, rate: {per_s: 2}, prompt: lognormal:300:1, output: 100}]\n"
+    )
+    given = (Path(files[0]), None, Path(files[4]), traffic, TrafficOptions(), StartOptions(), traffic, None)
+    own, other = gathered(*given, None, traffic), gathered(*given, 0, traffic)
+    drawn = read_requests(traffic).prompt_tokens.tolist()
+    for case in (own.case, own.check):
+        assert case is not None
+        assert case.work.prompt_tokens.tolist() == drawn
+    assert other.case.work.prompt_tokens.tolist() != drawn
+    assert len(own.case.history), "a history may be a traffic file"
 
 
 def test_where_no_settings_keep_the_promise_the_exit_code_says_so(files: tuple[str, ...]) -> None:

@@ -19,7 +19,7 @@ from planning.simulator.faults import Fault, FaultKind
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.peered_cell import CellPlan
 from planning.simulator.workload import Workload
-from tests.deployments.peering.setups import CELLS, make_spec
+from tests.deployments.peering.setups import CELLS, MODEL, make_spec
 
 _COST = CostModel(line(0.006, 1.2e-5), line(0.0, 2e-6), plain_attention(1.2e-9, 2e-12))
 _LANES = (
@@ -70,7 +70,7 @@ def _run_cells(seed: int) -> CellsOutcome:
         Fault(FaultKind.PARTITION, 8.0, 6.0, link=("eu", "us")),
         Fault(FaultKind.REGION_LOSS, 20.0, 10.0, cell="us"),
     )
-    plans = [CellPlan(name, settings, _COST) for name in CELLS]
+    plans = [CellPlan(name, MODEL, settings, _COST) for name in CELLS]
     return CellsSimulator(
         make_spec(), plans, work, homes, dict.fromkeys(map(frozenset, combinations(CELLS, 2)), 0.08), faults
     ).run()

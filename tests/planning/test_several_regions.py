@@ -1,5 +1,6 @@
 """Regions that help each other, simulated together: faults as a user names them, and what they do."""
 
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -28,8 +29,9 @@ NAMES = ("eu", "us", "ap")
 LENGTH_S = 90.0
 
 
-def case(per_s: tuple[float, float, float], *faults: str) -> SeveralRegions:
-    """Poisson arrivals in each region."""
+def case(per_s: tuple[float, float, float], *faults: str, spec: ClusterSpec = SPEC) -> SeveralRegions:
+    """Poisson arrivals in each region, for the spec's last model."""
+    model = spec.models[-1]
     rng = np.random.default_rng(3)
     times = [np.sort(rng.uniform(0, LENGTH_S, rng.poisson(rate * LENGTH_S))) for rate in per_s]
     homes = np.repeat(np.arange(3), [len(one) for one in times])
@@ -37,12 +39,12 @@ def case(per_s: tuple[float, float, float], *faults: str) -> SeveralRegions:
     order = np.argsort(arrived_s, kind="stable")
     prompt, output = (LogNormal(mean, 0.6).sample(len(order), rng) for mean in (600, 100))
     work = plain_workload(arrived_s[order], prompt, output, 2.0)
-    costs = {"default": read_cost_file(Path(str(SPEC.costs_of(MODEL))))}
+    costs = {"default": read_cost_file(Path(str(spec.costs_of(model))))}
     simulations = {
-        region.name: simulation_of(SPEC, MODEL, costs, work, None, False, region=region) for region in SPEC.regions
+        region.name: simulation_of(spec, model, costs, work, None, False, region=region) for region in spec.regions
     }
-    chosen = tuple(fault_of(text, SPEC, MODEL) for text in faults)
-    return SeveralRegions(SPEC, simulations, homes[order], chosen)
+    chosen = tuple(fault_of(text, spec, model) for text in faults)
+    return SeveralRegions(spec, simulations, homes[order], chosen)
 
 
 @pytest.mark.whole
@@ -64,6 +66,12 @@ def test_a_lost_region_is_served_by_the_others() -> None:
     assert rows["us", "during"].lost == 0
     assert found.held
     assert found.replica_hours["eu"] == pytest.approx(2 * 30 / 3_600, rel=0.05)
+
+
+def test_a_model_is_bound_by_its_own_residency() -> None:
+    elsewhere = MODEL.model_copy(update={"name": "other", "regions": ("eu",), "residency": ("eu",)})
+    found = (one := case((0.5, 0.5, 0.5), spec=SPEC.model_copy(update={"models": (elsewhere, MODEL)}))).run()
+    assert (found.served == one.homes).all()
 
 
 @pytest.mark.whole
@@ -106,6 +114,8 @@ def test_a_zone_takes_its_share_of_the_replicas() -> None:
         ("eu/a@3", "zone 'a': allowed: none"),
         ("eu:eu@3", "allowed: the names of two cells"),
         ("eu@3+0", "allowed: above 0"),
+        ("eu@1.2.3", "allowed: REGION@T"),
+        ("eu:us~.@1", "allowed: REGION@T"),
     ],
 )
 def test_what_is_no_fault_is_refused(text: str, message: str) -> None:
@@ -118,9 +128,13 @@ def test_requests_go_to_their_traces_regions_or_in_turn() -> None:
     assert homes_of(work, NAMES).tolist() == [0, 1, 2, 0]
     named = replace(work, region=Labels(("us", "eu"), np.array([0, 1, 1, 0], dtype=np.int32)))
     assert homes_of(named, NAMES).tolist() == [1, 0, 0, 1]
-    strange = replace(work, region=Labels(("mars",), np.zeros(4, dtype=np.int32)))
-    with pytest.raises(ValueError, match="region 'mars' of the trace does not run the model; allowed: eu, us, ap"):
-        homes_of(strange, NAMES)
+    for name, what in (
+        ("mars", "region 'mars' of the trace does not run the model"),
+        ("", "requests without a region"),
+    ):
+        strange = replace(work, region=Labels((name,), np.zeros(4, dtype=np.int32)))
+        with pytest.raises(ValueError, match=f"{what}; allowed: eu, us, ap"):
+            homes_of(strange, NAMES)
 
 
 def test_only_regions_that_help_each_other_are_simulated_together() -> None:
@@ -140,10 +154,28 @@ def test_the_command(tmp_path: Path) -> None:
     assert "all regions" in result.output
     assert "eu: the SLO" in result.output
     ran(*command, "--lose", "eu@100", code=2)
+    long = replace(trace, prompt_tokens=np.where(np.arange(300) % 3, trace.prompt_tokens, 40_000))
+    write_trace(tmp_path / "trace.jsonl", long)
+    found = json.loads(ran(*command, "--json").stdout)
+    assert found["rejections"] == {"context_length_exceeded": 100}
+    assert found["changes"][0]["rejected"]
+    assert {"schema", "not_modelled"} <= set(found)
     alone = yaml.safe_load(shipped("specs/simulated-h100.yaml").read_text())
     assert "peering" not in alone
     one = ["simulate", str(shipped("specs/simulated-h100.yaml")), "--trace", str(tmp_path / "trace.jsonl")]
     ran(*one, "--lose", "local@3", code=2)
+
+
+def test_costs_of_another_gpu_are_told_by_region(tmp_path: Path) -> None:
+    content = yaml.safe_load(shipped("specs/three-regions.yaml").read_text())
+    content["regions"][2]["pools"][0]["accelerator"] = "L40S"
+    content["models"][0]["simulated"]["costs"] = str(shipped("specs/simulated-h100.costs.json"))
+    (tmp_path / "spec.yaml").write_text(yaml.safe_dump(content))
+    write_trace(tmp_path / "trace.jsonl", Trace(np.arange(9.0), np.full(9, 9), np.full(9, 9)))
+    command = ("simulate", tmp_path / "spec.yaml", "--trace", tmp_path / "trace.jsonl")
+    told = ran(*command, "--lose", "mars@3", code=2).stderr
+    assert "pool 'h100' has L40S" in told
+    assert "(region ap)" in told
 
 
 @pytest.mark.whole

@@ -5,21 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from cluster.spec import Model, load_spec, parse_spec
+from cluster.spec import ClusterSpec, Model, load_spec, parse_spec
 from deployments.wire import to_json
-from planning.unmodelled import UnmodelledKind, unmodelled
+from planning.unmodelled import UnmodelledKind, unmodelled, unmodelled_of
 from tests.planning.fit.configs import LLAMA_8B
 from tests.planning.tune import cases
 from tests.source import ROOT
 
 
-def model(source: Path, lines: str = "", settings: str = "") -> Model:
+def spec_of(source: Path, lines: str = "", settings: str = "") -> ClusterSpec:
     text = (
         "name: x\nregions: [{name: r, pools: [{name: p, accelerator: H100, nodes: 1, gpus_per_node: 8}]}]\n"
         f"models:\n  - name: m\n    source: {source}\n{lines}"
         f"    settings: {{max_model_len: 8192{settings}}}\n"
     )
-    return parse_spec(text, "x.yaml", source).models[0]
+    return parse_spec(text, "x.yaml", source)
+
+
+def model(source: Path, lines: str = "", settings: str = "") -> Model:
+    return spec_of(source, lines, settings).models[0]
 
 
 def folder(path: Path, **changed: object) -> Path:
@@ -69,6 +73,13 @@ def test_what_is_not_modelled_is_named_by_its_key(
     assert [one.kind.value for one in found] == [kind]
     assert found[0].where.endswith(where)
     assert to_json(found[0]) == {"kind": kind, "where": found[0].where, "effect": found[0].effect}
+
+
+def test_what_each_group_asks_for_is_named(tmp_path: Path) -> None:
+    groups = "    groups: [{name: a, settings: {pipeline_parallel_size: 2}}, {name: b}]\n"
+    spec = spec_of(folder(tmp_path), f"{groups}    adapters: [{{name: c, source: d}}]\n")
+    found = unmodelled_of(spec.models[0].views, dict.fromkeys("ab", cases.costs()), spec)
+    assert [one.where for one in found] == ["models.m.groups.a.settings.pipeline_parallel_size", "models.m.adapters"]
 
 
 def test_windows_and_images_are_read_from_the_config(tmp_path: Path) -> None:

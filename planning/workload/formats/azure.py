@@ -29,9 +29,6 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
 AZURE = Format(
     "Azure CSV",
     _COLUMNS,
-    "nothing more",
     lambda first: first.strip() == _COLUMNS,
     _read,
-    f"{_COLUMNS}\n2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,0\n2024-05-10 "
-    "00:00:00+00:00,2162,5\n",
 )

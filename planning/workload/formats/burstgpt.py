@@ -43,10 +43,6 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
 BURSTGPT = Format(
     "BurstGPT CSV",
     "with the columns Timestamp,Model,Request tokens,Response tokens",
-    "model; session where there is one",
     has_columns("Timestamp", "Model", "Request tokens", "Response tokens"),
     _read,
-    "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
-    "5,1,2.5,ChatGPT,472,18,490,Conversation log\n45,,0,GPT-4,1087,230,1317,API "
-    "log\n118,1,1.0,ChatGPT,417,276,693,Conversation log\n",
 )

@@ -1,6 +1,7 @@
 """The contract of a trace format, and what readers share.
 
-A new format is one file and one line in `__init__.py`; the conformance test finds it there.
+A new format is one file, one line in `__init__.py`, where the conformance test finds it, and a sample in
+`tests/planning/workload/samples.py`.
 """
 
 import csv
@@ -63,7 +64,14 @@ def csv_records(lines: Iterable[str], kind: type[_Record]) -> Iterator[_Record]:
 
 def has_columns(*names: str) -> Callable[[str], bool]:
     """Whether a line names all these columns of a CSV file."""
-    return lambda first: set(next(csv.reader([first]), [])) >= set(names)
+
+    def recognises(first: str) -> bool:
+        try:
+            return set(next(csv.reader([first]), [])) >= set(names)
+        except csv.Error:
+            return False
+
+    return recognises
 
 
 def has_keys(*keys: str) -> Callable[[str], bool]:
@@ -72,7 +80,7 @@ def has_keys(*keys: str) -> Callable[[str], bool]:
     def recognises(first: str) -> bool:
         try:
             record = msgspec.json.decode(first)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return False
         return isinstance(record, dict) and all(key in record for key in keys)
 
@@ -213,13 +221,10 @@ class Format:
 
     `recognises` says whether a first line is of it; no two formats recognise the same line. `read` adds the requests in
     the lines (the first one included) to the rows; it raises LineError where a line is not of the format. `begins` says
-    how the first line looks, `holds` what the format holds beyond times and lengths, in words. `sample` is a small file
-    of it, of three requests or more.
+    how the first line looks.
     """
 
     name: str
     begins: str
-    holds: str
     recognises: Callable[[str], bool]
     read: Callable[[Iterable[str], Rows], None]
-    sample: str

@@ -42,13 +42,6 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
 LEDGER = Format(
     "raylane ledger JSONL",
     '{"request_id": ..., "arrived_s": ..., "prompt_tokens": ..., "output_tokens": ...}',
-    "tenant, class, model, max_tokens",
     has_keys("request_id", "arrived_s", "prompt_tokens", "output_tokens"),
     _read,
-    '{"request_id": "a", "arrived_s": 1000.5, "prompt_tokens": 7, "output_tokens": 3, "tenant": "t", "class": "batch", '
-    '"max_tokens": 9}\n'
-    '{"request_id": "b", "arrived_s": 1000.2, "prompt_tokens": null, "output_tokens": null}\n'
-    '{"request_id": "c", "arrived_s": 1000.0, "prompt_tokens": 5, "output_tokens": 2, "tenant": "", "class": '
-    '"interactive", "model": "m"}\n'
-    '{"request_id": "d", "arrived_s": 1000.7, "prompt_tokens": 8, "output_tokens": 1}\n',
 )

@@ -29,10 +29,6 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
 MOONCAKE = Format(
     "Mooncake JSONL",
     '{"timestamp": ..., "input_length": ..., "output_length": ...}',
-    "prefix hashes by blocks of 512 tokens",
     has_keys("timestamp", "input_length", "output_length"),
     _read,
-    '{"timestamp": 0, "input_length": 1100, "output_length": 6, "hash_ids": [0, 1, 2]}\n'
-    '{"timestamp": 277, "input_length": 1024, "output_length": 9, "hash_ids": [0, 3]}\n'
-    '{"timestamp": 300, "input_length": 30, "output_length": 9}\n',
 )

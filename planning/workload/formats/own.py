@@ -100,13 +100,6 @@ def _read(lines: Iterable[str], rows: Rows) -> None:
 OWN = Format(
     "raylane trace JSONL",
     '{"raylane_trace": 1, "chunk_tokens": ...}',
-    "tenant, class, model, region, session, max_tokens, prefix hashes",
     has_keys("raylane_trace"),
     _read,
-    '{"raylane_trace": 1, "chunk_tokens": 64}\n'
-    '{"arrived_s": 0.0, "prompt_tokens": 200, "output_tokens": 6, "tenant": "t", "class": "batch", "session": 0, '
-    '"prefix": [5, 2, 90, 1]}\n'
-    '{"arrived_s": 1.5, "prompt_tokens": 70, "output_tokens": 9, "model": "m", "region": "eu", "max_tokens": 99, '
-    '"prefix": [5, 1]}\n'
-    '{"arrived_s": 1.5, "prompt_tokens": 30, "output_tokens": 9}\n',
 )

@@ -4,6 +4,7 @@ it."""
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,7 @@ FACTS = RunFacts(
     trace="trace</script>.jsonl",
     replicas=2,
     load_scale=1.0,
-    costs="costs.json",
-    cost=cost_file("demo", "1 x L40S", "roofline", LIMITS, COST),
+    costs={Path("costs.json"): cost_file("demo", "1 x L40S", "roofline", LIMITS, COST)},
     classes=(
         TrafficClass(name="interactive", ttft_ms=5_000),
         TrafficClass(name="batch", ttft_ms=30_000, attainment=0.9),
@@ -92,6 +92,12 @@ def test_the_verdict_of_a_busy_and_of_a_calm_run(busy: ReportedRun) -> None:
     assert not judged.kept
     assert judged.line.startswith("Misses its SLO: ")
     assert "first at 0:00:0" in judged.story
+    evenly = verdict(
+        run_of(600, 300.0),
+        replace(FACTS, classes=(FACTS.classes[0], TrafficClass(name="batch", ttft_ms=30_000, attainment=0.5))),
+    )
+    assert not evenly.kept
+    assert "0 of 2 slices of 1 s with arrivals were under the SLO; late" in evenly.story
     calm = run_of(60, 5.0)
     assert verdict(calm, FACTS).kept
     assert "No request missed" in verdict(calm, FACTS).story

@@ -21,7 +21,7 @@ from planning.simulator.outcome import Life
 from planning.simulator.peered_cell import CellPlan, PeeredCell
 from planning.simulator.scaling import SimulatedScaling
 from tests.benchmarks.test_policy_faults import Watching
-from tests.deployments.peering.setups import CELLS, make_spec
+from tests.deployments.peering.setups import CELLS, MODEL, make_spec
 from tests.planning.simulator.test_cells import CAPACITY_PER_S, COST, LANES, LIMITS, RTT_S, SETTINGS, traffic
 
 TRIP_S = 0.08
@@ -39,7 +39,7 @@ class Run:
         if lists:
             more["clients"] = ClientLists(np.arange(len(self.work)) % 5, 60.0, 15.0)
         settings, spec = replace(SETTINGS, start_up_s=2.0), more.pop("spec", make_spec())
-        plans = [CellPlan(name, settings, COST, 2.0) for name in CELLS]
+        plans = [CellPlan(name, MODEL, settings, COST, 2.0) for name in CELLS]
         self.simulator = CellsSimulator(spec, plans, self.work, self.homes, RTT_S, faults, **more)  # type: ignore[arg-type]
         self.out = self.simulator.run()
         self.check()
@@ -152,7 +152,7 @@ def test_autoscaled_cells_count_guests_as_the_demand_of_their_home() -> None:
         return CellSettings(4, LIMITS, SchedulingPolicy(LANES), start_up_s=2.0, scaling=scaling)
 
     work, homes = traffic(OVERLOADED, UNTIL_S)
-    plans = [CellPlan(name, scaled(name), COST) for name in CELLS]
+    plans = [CellPlan(name, MODEL, scaled(name), COST) for name in CELLS]
     out = CellsSimulator(make_spec(), plans, work, homes, RTT_S).run()
     moved = out.served != out.home
     assert moved.any()

@@ -17,7 +17,7 @@ from planning.simulator.cells import CellsSimulator
 from planning.simulator.cells_outcome import CellsOutcome
 from planning.simulator.peered_cell import CellPlan
 from planning.simulator.workload import Workload, plain_workload
-from tests.deployments.peering.setups import CELLS, make_spec
+from tests.deployments.peering.setups import CELLS, MODEL, make_spec
 
 COST = CostModel(line(0.008, 6e-5), line(0.0, 2e-5), plain_attention(3e-8, 1e-10), line(0.003, 1e-4), 0.002)
 LIMITS = EngineModelLimits(sequences=32, step_tokens=1_024, kv_tokens=60_000)
@@ -43,7 +43,7 @@ def simulate(
     rates: list[float], until_s: float, seed: int = 0, spec: ClusterSpec | None = None
 ) -> tuple[CellsOutcome, Workload]:
     work, homes = traffic(rates, until_s, seed)
-    plans = [CellPlan(name, SETTINGS, COST) for name in CELLS]
+    plans = [CellPlan(name, MODEL, SETTINGS, COST) for name in CELLS]
     return CellsSimulator(spec or make_spec(), plans, work, homes, RTT_S).run(), work
 
 
@@ -55,7 +55,7 @@ def apart() -> ClusterSpec:
 @pytest.mark.whole
 def test_without_hand_overs_each_cell_is_as_it_is_alone() -> None:
     work, homes = traffic([60.0, 20.0, 20.0], 10.0)
-    plans = [CellPlan(name, SETTINGS, COST) for name in CELLS]
+    plans = [CellPlan(name, MODEL, SETTINGS, COST) for name in CELLS]
     together = CellsSimulator(apart(), plans, work, homes, RTT_S).run()
     assert together.hops == ()
     for number in range(3):
@@ -93,7 +93,8 @@ def test_where_all_are_overloaded_hardly_anything_moves() -> None:
 @pytest.mark.whole
 def test_what_peers_count_is_learned_at_home() -> None:
     work, homes = traffic([2.0 * CAPACITY_PER_S, 10.0, 10.0], 8.0)
-    simulator = CellsSimulator(make_spec(), [CellPlan(name, SETTINGS, COST) for name in CELLS], work, homes, RTT_S)
+    plans = [CellPlan(name, MODEL, SETTINGS, COST) for name in CELLS]
+    simulator = CellsSimulator(make_spec(), plans, work, homes, RTT_S)
     out = simulator.run()
     assert (out.served[homes == 0] != 0).sum() > 10, "some are handed over"
     assert simulator.cells[0].scheduler.snapshot(simulator.now).counted == (homes == 0).sum()

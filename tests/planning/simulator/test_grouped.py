@@ -3,20 +3,27 @@ Serve's pair decides the same with the same signals."""
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from autoscaling.from_spec import ScalingSetup, setup_of
 from autoscaling.shadow.pair import Pair
+from cli.options import length_limits
+from cluster.files import shipped
+from cluster.spec import load_spec
+from deployments.engine_model.cost_file import read_cost_file
 from deployments.engine_model.cost_model import CostModel, line, plain_attention
 from deployments.engine_model.limits import EngineModelLimits
 from deployments.scheduling import LanePolicy, SchedulingPolicy
+from planning.simulation import simulation_of
 from planning.simulator.cell import CellSettings, CellSimulator
 from planning.simulator.groups import SimulatedGroup
 from planning.simulator.outcome import SimulationOutcome
 from planning.simulator.scaling import SimulatedScaling
-from planning.simulator.workload import Workload, plain_workload
+from planning.simulator.workload import Workload, plain_workload, workload_of
+from planning.workload.trace import Trace
 from tests.autoscaling.setups import Watched, spec_of
 
 pytestmark = pytest.mark.whole
@@ -104,6 +111,24 @@ def test_nothing_runs_where_it_does_not_fit(bounded: Ran) -> None:
     assert {str(name) for name in ran[out.prompt_tokens[out.replica >= 0] > CONTEXTS["small"]]} == {"large"}
     assert set(out.replica_s_of) == {"small", "large"}
     assert sum(out.replica_s_of.values()) == pytest.approx(out.replica_s)
+
+
+@pytest.mark.parametrize("context", [16_384, 32_768])
+def test_what_the_kv_cache_of_one_group_does_not_hold_runs_on_another(context: int) -> None:
+    spec = load_spec(shipped("specs/two-groups.yaml"))
+    (model,) = spec.models
+    cheap, dear = model.groups
+    cheap = cheap.model_copy(update={"settings": cheap.settings.model_copy(update={"max_model_len": context})})
+    model = model.model_copy(update={"groups": (cheap, dear)})
+    spec = spec.model_copy(update={"models": (model,)})
+    costs = {view.group: read_cost_file(Path(str(spec.costs_of(view)))) for view in model.views}
+    engine = costs["cheap"].engine.model_copy(update={"kv_tokens": 12_800})
+    costs["cheap"] = costs["cheap"].model_copy(update={"engine": engine})
+    trace = Trace(np.arange(8.0), np.tile([500, 14_000], 4), np.full(8, 100))
+    requests = workload_of(trace, spec, model, length_limits(model, costs, False))
+    out = simulation_of(spec, model, costs, requests, None, False).run()
+    groups = [life.group for life in out.lifetimes]
+    assert [groups[number] for number in out.replica] == ["cheap", "dear"] * 4
 
 
 def test_the_next_group_serves_when_the_first_is_gone() -> None:

@@ -100,6 +100,18 @@ def test_what_the_spec_changes_is_noted() -> None:
     assert work.head(1).changes == work.changes
 
 
+@pytest.mark.parametrize("large", ["large", "default"])
+def test_a_group_gets_the_requests_that_it_is_tried_first_for(large: str) -> None:
+    model = SPEC.models[0].model_dump() | {
+        "groups": [{"name": "small", "settings": {"max_model_len": 100}}, {"name": large}],
+        "lanes": {"short": ["small", large]},
+    }
+    spec = SPEC.model_copy(update={"models": (Model.model_validate(model),)})
+    whole = spec.models[0]
+    assert len(workload_of(trace(), spec, whole)) == 4
+    assert [list(workload_of(trace(), spec, view).prompt_tokens) for view in whole.views] == [[40, 80], [120, 160]]
+
+
 def test_what_is_longer_than_the_context_is_rejected() -> None:
     short = with_settings(max_model_len=130)
     work = workload_of(trace(), SPEC, short)
@@ -109,6 +121,8 @@ def test_what_is_longer_than_the_context_is_rejected() -> None:
     tiny = with_settings(max_model_len=20)
     with pytest.raises(WorkloadError, match=r"all 4 are longer than models.m.settings.max_model_len = 20; .*--fit-len"):
         workload_of(trace(), SPEC, tiny)
+    with pytest.raises(WorkloadError, match=r"all 4 are longer than the engine's KV cache of 30 tokens; .*--fit-len"):
+        workload_of(trace(), SPEC, short, LengthLimits(130, kv_tokens=30))
 
 
 def test_prefixes_that_the_engine_does_not_cache_are_noted() -> None:

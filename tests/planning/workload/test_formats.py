@@ -1,4 +1,4 @@
-"""Conformance: what each format of the registry owes, on its own sample; and what each one holds."""
+"""Conformance: what each format of the registry owes, on its sample; and what each one holds."""
 
 import gzip
 import json
@@ -17,8 +17,7 @@ from planning.workload.formats import FORMATS, Format
 from planning.workload.formats.own import hashes_of, runs_of
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace, write_trace
-
-BY_NAME = {known.name: known for known in FORMATS}
+from tests.planning.workload.samples import SAMPLES
 
 
 def read(folder: Path, text: str, suffix: str = "") -> Trace:
@@ -30,7 +29,7 @@ def read(folder: Path, text: str, suffix: str = "") -> Trace:
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("known", FORMATS, ids=[known.name for known in FORMATS])
 def test_each_format_keeps_the_contract(tmp_path: Path, known: Format, suffix: str) -> None:
-    trace = read(tmp_path, known.sample, suffix)
+    trace = read(tmp_path, SAMPLES[known.name], suffix)
     assert len(trace) >= 2
     assert trace.arrived_s[0] == 0
     assert (np.diff(trace.arrived_s) >= 0).all()
@@ -40,12 +39,12 @@ def test_each_format_keeps_the_contract(tmp_path: Path, known: Format, suffix: s
         assert name == "changes" or column is None or len(column) == len(trace), name
     if trace.prefixes is not None:
         assert (trace.prefixes.counts * trace.prefixes.chunk_tokens <= trace.prompt_tokens).all()
-    assert str(read(tmp_path, known.sample.rstrip("\n").replace("\n", "\r\n"))) == str(trace)
+    assert str(read(tmp_path, SAMPLES[known.name].rstrip("\n").replace("\n", "\r\n"))) == str(trace)
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=[known.name for known in FORMATS])
 def test_what_is_read_can_be_written_in_our_own_form(tmp_path: Path, known: Format) -> None:
-    trace = read(tmp_path, known.sample)
+    trace = read(tmp_path, SAMPLES[known.name])
     write_trace(tmp_path / "own.jsonl", trace)
     again = read_trace(tmp_path / "own.jsonl")
     np.testing.assert_allclose(again.arrived_s, trace.arrived_s, atol=1e-6)
@@ -58,7 +57,8 @@ def test_what_is_read_can_be_written_in_our_own_form(tmp_path: Path, known: Form
 
 def test_what_a_reader_leaves_out_is_counted(tmp_path: Path) -> None:
     noted = {
-        known.name: {one.kind: (one.count, one.of) for one in read(tmp_path, known.sample).changes} for known in FORMATS
+        known.name: {one.kind: (one.count, one.of) for one in read(tmp_path, SAMPLES[known.name]).changes}
+        for known in FORMATS
     }
     assert noted == {
         "Azure CSV": {ChangeKind.LENGTH_RAISED: (1, 3)},
@@ -67,7 +67,7 @@ def test_what_a_reader_leaves_out_is_counted(tmp_path: Path) -> None:
         "raylane ledger JSONL": {ChangeKind.UNCOUNTED_SKIPPED: (1, 4), ChangeKind.SORTED: (1, 3)},
         "raylane trace JSONL": {},
     }
-    failed = BY_NAME["BurstGPT CSV"].sample + "200,,0,GPT-4,7,0,7,API log\n"
+    failed = SAMPLES["BurstGPT CSV"] + "200,,0,GPT-4,7,0,7,API log\n"
     assert {one.kind: (one.count, one.of) for one in read(tmp_path, failed).changes} == {
         ChangeKind.FAILED_SKIPPED: (1, 4),
         ChangeKind.LOG_TYPE_DROPPED: (3, 3),
@@ -119,7 +119,7 @@ BAD = {
 def test_a_bad_line_is_named_with_what_was_found_and_expected(
     tmp_path: Path, name: str, line: str, message: str
 ) -> None:
-    sample = BY_NAME[name].sample
+    sample = SAMPLES[name]
     with pytest.raises(TraceError, match=re.escape(message)) as caught:
         read(tmp_path, sample + line + "\n")
     place = f"trace: line {len(sample.splitlines()) + 1} of a {name} trace: "
@@ -138,7 +138,7 @@ def test_burstgpt_of_the_first_release_has_no_sessions_and_failures_are_left_out
 
 
 def test_mooncake_shares_whole_blocks_only(tmp_path: Path) -> None:
-    trace = read(tmp_path, BY_NAME["Mooncake JSONL"].sample)
+    trace = read(tmp_path, SAMPLES["Mooncake JSONL"])
     assert trace.prefixes is not None
     assert [trace.prefixes[index] for index in range(3)] == [(0, 1), (0, 3), ()]
     assert trace.prefixes.chunk_tokens == 512
@@ -163,13 +163,13 @@ def test_runs_and_hashes_are_the_same_thing(hashes: list[int]) -> None:
 
 
 def test_azure_of_both_years(tmp_path: Path) -> None:
-    trace = read(tmp_path, BY_NAME["Azure CSV"].sample)
+    trace = read(tmp_path, SAMPLES["Azure CSV"])
     assert list(trace.arrived_s[:2]) == pytest.approx([0, 4.314579], abs=1e-5)
     assert list(trace.prompt_tokens) == [374, 396, 2162]
     assert list(trace.output_tokens) == [44, 1, 5]
 
 
 def test_burstgpt_of_the_later_release_has_sessions(tmp_path: Path) -> None:
-    trace = read(tmp_path, BY_NAME["BurstGPT CSV"].sample)
+    trace = read(tmp_path, SAMPLES["BurstGPT CSV"])
     assert trace.session is not None
     assert trace.session.tolist() == [0, -1, 0]

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from planning.workload.formats import FORMATS
-from planning.workload.formats.azure import AZURE
-from planning.workload.formats.ledger import LEDGER
-from planning.workload.formats.mooncake import MOONCAKE
 from planning.workload.scaling import fitted
 from planning.workload.trace import Trace, TraceError
 from planning.workload.traces import read_trace, write_trace
 from tests.planning.workload.real import real
+from tests.planning.workload.samples import SAMPLES
+
+AZURE, LEDGER, MOONCAKE = (SAMPLES[name] for name in ("Azure CSV", "raylane ledger JSONL", "Mooncake JSONL"))
 
 
 def written(folder: Path, name: str, text: str) -> Path:
@@ -25,7 +25,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
-    assert list(read_trace(written(tmp_path, "t", LEDGER.sample), limit=1).prompt_tokens) == [5]
+    assert list(read_trace(written(tmp_path, "t", LEDGER), limit=1).prompt_tokens) == [5]
 
 
 @pytest.mark.parametrize(
@@ -33,18 +33,20 @@ def test_the_limit_takes_the_first_to_arrive(tmp_path: Path) -> None:
     [
         (b"", "is empty; expected a trace: Azure CSV (TIMESTAMP,ContextTokens,GeneratedTokens), BurstGPT CSV"),
         (b"model,t\na,1\n", "line 1: 'model,t' begins no known format; expected one of: Azure CSV"),
+        (b"[" * 100_000, "a JSON array instead of a JSON object a line"),
+        (b"x" * 200_000, "x... begins no known format"),
         (b"PAR1\x15\x04\x15", "is a Parquet file; expected text, plain or packed by gzip"),
         (gzip.compress(b"PAR1\x15\x04\x15", mtime=0), "is a Parquet file"),
         (gzip.compress(gzip.compress(b"x", mtime=0), mtime=0), "is packed twice by gzip"),
         (b"\x28\xb5\x2f\xfd....", "is packed by zstd"),
-        (AZURE.sample.replace(",", ";").encode(), "that of Azure CSV with semicolons instead of commas"),
-        (AZURE.sample.replace(",", "\t").encode(), "that of Azure CSV with tabs instead of commas"),
+        (AZURE.replace(",", ";").encode(), "that of Azure CSV with semicolons instead of commas"),
+        (AZURE.replace(",", "\t").encode(), "that of Azure CSV with tabs instead of commas"),
         (b'[{"timestamp": 1}]', "a JSON array instead of a JSON object a line"),
-        (AZURE.sample.splitlines()[0].encode() + b"\n", "holds no request; expected at least one after its first line"),
-        (LEDGER.sample.splitlines()[1].encode() + b"\n", "holds no request"),
+        (AZURE.splitlines()[0].encode() + b"\n", "holds no request; expected at least one after its first line"),
+        (LEDGER.splitlines()[1].encode() + b"\n", "holds no request"),
         (b'{"raylane_trace": 2, "chunk_tokens": 64}\n', "line 1 of a raylane trace JSONL trace: '{"),
-        (AZURE.sample.encode() + b"2023-11-16 \xff\xfe,1,2\n", "bytes that are no UTF-8 text"),
-        (MOONCAKE.sample.encode() + b'{"timestamp": ' + b"[" * 100_000 + b"\n", "Expected `float`, got `array`"),
+        (AZURE.encode() + b"2023-11-16 \xff\xfe,1,2\n", "bytes that are no UTF-8 text"),
+        (MOONCAKE.encode() + b'{"timestamp": ' + b"[" * 100_000 + b"\n", "Expected `float`, got `array`"),
     ],
 )
 def test_a_bad_file_is_named_with_what_was_found_and_expected(tmp_path: Path, content: bytes, message: str) -> None:
@@ -57,7 +59,7 @@ def test_a_bad_file_is_named_with_what_was_found_and_expected(tmp_path: Path, co
 
 def test_requests_that_are_skipped_are_named_where_no_other_is_left(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"holds no request; .*; 1 of 1 requests \(100.0 %\): left out: without token"):
-        read_trace(written(tmp_path, "t", LEDGER.sample.splitlines()[1] + "\n"))
+        read_trace(written(tmp_path, "t", LEDGER.splitlines()[1] + "\n"))
 
 
 def test_a_missing_or_broken_file_is_a_clear_error(tmp_path: Path) -> None:
@@ -65,7 +67,7 @@ def test_a_missing_or_broken_file_is_a_clear_error(tmp_path: Path) -> None:
         read_trace(tmp_path / "none.csv")
     with pytest.raises(TraceError, match="cannot be read: Is a directory"):
         read_trace(tmp_path)
-    whole = gzip.compress(AZURE.sample.encode() + 5_000 * b"2023-11-16 18:15:50.9951690,396,7\n")
+    whole = gzip.compress(AZURE.encode() + 5_000 * b"2023-11-16 18:15:50.9951690,396,7\n")
     cut = tmp_path / "cut.gz"
     for size in (12, len(whole) // 2, len(whole) - 4):
         cut.write_bytes(whole[:size])
@@ -77,7 +79,7 @@ def test_a_missing_or_broken_file_is_a_clear_error(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
-    assert len(read_trace(written(tmp_path, "t", "\ufeff" + AZURE.sample))) == 3
+    assert len(read_trace(written(tmp_path, "t", "\ufeff" + AZURE))) == 3
 
 
 @pytest.mark.whole
@@ -125,5 +127,5 @@ def test_a_real_trace_keeps_what_its_prompts_share_when_it_shrinks() -> None:
 
 def test_a_file_is_never_of_two_formats() -> None:
     for known in FORMATS:
-        first = known.sample.splitlines()[0]
+        first = SAMPLES[known.name].splitlines()[0]
         assert [other.name for other in FORMATS if other.recognises(first)] == [known.name]
