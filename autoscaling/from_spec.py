@@ -34,15 +34,14 @@ _START_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model, or one group of it, scales in one cell. `replica_profile`: from the cost file `costs`.
-    `attainment`: of each class. `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast
-    that policies get. `start_seconds`: how long the phases of a start take, where the spec says so."""
+    """How one model, or one group of it, scales in one cell. `attainment`: of each class. `period_s`: how often the
+    policy is asked if nothing is new. `forecast`: the forecast that policies get. `start_seconds`: how long the phases
+    of a start take, where the spec says so."""
 
     policy: PolicyChoice
     shadow: PolicyChoice | None
     bounds: Bounds
     replica_profile: ReplicaProfile
-    costs: str | None
     attainment: Mapping[str, float]
     period_s: float
     forecast: Literal["none", "seasonal"]
@@ -83,7 +82,6 @@ def setup_of(
         shadow=shadow,
         bounds=_bounds(scaling, model, usd_per_replica_hour(spec, model, pool, region)),
         replica_profile=replica_profile if start_up_s is None else replace(replica_profile, start_up_s=start_up_s),
-        costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
         period_s=scaling.period_s,
         forecast=scaling.forecast,

@@ -126,7 +126,7 @@ class Pair:
         self.reverted: Reverted | None = None
         self.probation: Probation | None = None
         self._promoted_over: PolicyChoice | None = None
-        self._replica_profile, self._costs = setup.replica_profile, setup.costs
+        self._replica_profile = setup.replica_profile
         self._paced = PacedScaler(setup.autoscaler())
         self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.replica_profile))
 
@@ -143,10 +143,10 @@ class Pair:
         return decision
 
     def configure(self, setup: ScalingSetup, now: float) -> None:
-        """Follows a changed spec from now on. A policy of the same kind keeps what it has learned. Raises ValueError;
-        then nothing is changed."""
+        """Follows a changed spec from now on. A policy of the same kind keeps what it has learned of replicas like
+        these. Raises ValueError; then nothing is changed."""
         pair = (self.choice, self.shadow_choice)
-        if (setup.policy, setup.shadow) == pair and setup.costs == self._costs:
+        if (setup.policy, setup.shadow) == pair and setup.replica_profile == self._replica_profile:
             self.reverted = None
         elif self.reverted is not None and (setup.shadow, setup.policy) == pair:
             pass  # that spec is from before the promotion was taken back
@@ -187,7 +187,7 @@ class Pair:
         self.probation = None if returns else Probation(now, *rule)
 
     def _replace(self, setup: ScalingSetup) -> None:
-        keeps = setup.costs == self._costs
+        keeps = setup.replica_profile == self._replica_profile
         policy = self.scaler.policy
         if setup.policy != self.choice or not keeps:
             policy = remember(setup.policy.make(setup.replica_profile), policy if keeps else None)
@@ -196,12 +196,7 @@ class Pair:
             shadow = self.shadow.policy if setup.shadow == self.shadow_choice else remember(shadow, self.shadow.policy)
         same = keeps and setup.shadow == self.shadow_choice and setup.policy == self.choice
         self.scaler.policy = policy
-        self.choice, self.shadow_choice, self._replica_profile, self._costs = (
-            setup.policy,
-            setup.shadow,
-            setup.replica_profile,
-            setup.costs,
-        )
+        self.choice, self.shadow_choice, self._replica_profile = setup.policy, setup.shadow, setup.replica_profile
         self.reverted = self.probation = self._promoted_over = None
         if not same:
             self.shadow = None if shadow is None else self._new_shadow(shadow)

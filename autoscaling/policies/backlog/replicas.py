@@ -64,7 +64,8 @@ class CapacityEstimate:
 
     def resume(self, old: "CapacityEstimate", idle_s: float) -> None:
         """Goes on from what another has learned of equal replicas until `idle_s` ago."""
-        if old._replica_profile.limits == self._replica_profile.limits:
+        profile, other = self._replica_profile, old._replica_profile
+        if (profile.limits, profile.decode_weight) == (other.limits, other.decode_weight):
             kept = 0.5 ** (idle_s / _AGED_S)
             self._work, self._full_s, self._finished = kept * old._work, kept * old._full_s, kept * old._finished
 

@@ -76,12 +76,14 @@ def test_costs_that_are_wrong_are_corrected_within_the_hour_in_either_direction(
 
 def test_what_was_learned_is_doubted_more_after_a_break_and_not_believed_of_other_replicas() -> None:
     old = watched(None, 16, 1_800)
-    new, other = (CapacityEstimate(ReplicaProfile(limits, 4.0)) for limits in (LIMITS, replace(LIMITS, sequences=64)))
-    for estimate in (new, other):
+    profile = ReplicaProfile(LIMITS, 4.0)
+    larger, reweighted = replace(profile, limits=replace(LIMITS, sequences=64)), replace(profile, decode_weight=1.0)
+    new, *others = (CapacityEstimate(one) for one in (profile, larger, reweighted))
+    for estimate in (new, *others):
         estimate.resume(old, 86_400.0)
     assert new.expected_per_s == pytest.approx(old.expected_per_s)
     assert new.doubt == pytest.approx(2**0.5 * old.doubt)
-    assert other.expected_per_s is None
+    assert [other.expected_per_s for other in others] == [None, None]
 
 
 def test_a_replica_that_runs_fewer_sequences_to_keep_itl_ms_has_less_capacity() -> None:
