@@ -101,8 +101,8 @@ def _start_seconds(model: Model) -> PhaseSeconds | None:
 
 
 def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
-    """What this machine cannot follow in a spec's scaling: an unknown policy or setting, an unreadable cost file.
-    Without `read_costs`: what no machine can follow."""
+    """What this machine cannot follow in a spec's scaling: an unknown policy or setting, an unreadable cost file, a
+    cost ceiling that would be none. Without `read_costs`: what no machine can follow."""
     return [
         f"{view.where}: autoscaling: {problem}"
         for view in spec.views_in()
@@ -123,6 +123,20 @@ def _problem(spec: ClusterSpec, model: Model, read_costs: bool) -> str | None:
                 choice.make(setup.replica_profile)
     except ValueError as error:
         return str(error)
+    return _ceiling_problem(spec, model)
+
+
+def _ceiling_problem(spec: ClusterSpec, model: Model) -> str | None:
+    """Where the hourly ceiling would be none, for want of a price, or because `replicas.min` comes first."""
+    usd, least = spec.autoscaling_of(model).usd_per_hour, model.replicas.lowest
+    for region in spec.regions_of(model) if usd is not None else ():
+        pool = spec.pool_of(model, region)
+        each = usd_per_replica_hour(spec, model, pool, region)
+        ceiling, where = _ceiling(usd, each), f"usd_per_hour = {usd} in region {region.name}"
+        if ceiling is None:
+            return f"{where}: no price of pool {pool.name} is known; allowed: with `price_usd_per_hour`"
+        if ceiling < least:
+            return f"{where}: allowed: at least {float(each * least):g}, which replicas.min = {least} costs"
     return None
 
 
