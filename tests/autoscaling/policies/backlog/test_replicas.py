@@ -30,6 +30,15 @@ def test_a_start_that_takes_longer_than_ever_counts_as_it_goes() -> None:
     assert starts.expected_s == 100.0
 
 
+def test_what_starts_in_place_of_a_lost_replica_is_due_too_and_teaches_nothing() -> None:
+    starts = StartUps(60.0)
+    for at_s, ready in ((0.0, 2), (10.0, 1), (20.0, 1)):
+        starts.look(moment(at_s, ready=ready, applied=2))
+    assert starts.due_in_s(20.0) == (50.0,)
+    starts.look(moment(30.0, ready=2))
+    assert (starts.due_in_s(30.0), starts.expected_s) == ((), 60.0)
+
+
 FULL_PER_S = 4_000.0
 
 
