@@ -79,7 +79,6 @@ class Alarm(StrEnum):
 
 _BY_LIMIT = {
     Limit.POLICY_FAILED: Alarm.POLICY_FAILED,
-    Limit.STALE: Alarm.STALE,
     Limit.UNRESPONSIVE: Alarm.UNRESPONSIVE,
     Limit.UNSCHEDULABLE: Alarm.UNSCHEDULABLE,
 }
@@ -242,11 +241,13 @@ class ModelScaling:
         return () if listing is None else listing.orders.of(self._facts.model.group_key, unix_ns / 1e9)
 
     def _state(self, signals: Signals, decision: ScalingDecision) -> ScalingState:
-        if signals.age_s <= self._pair.scaler.bounds.stale_s:
+        stale = signals.age_s > self._pair.scaler.bounds.stale_s
+        if not stale:
             self._starts.look(signals)
         foreign, self._foreign = self._foreign, self._pair.scaler.foreign_writes
         alarms = alarms_of(
             decision,
+            stale=stale,
             foreign_write=self._foreign > foreign,
             bad_spec=self._facts.bad,
             no_log=self._log.failing,

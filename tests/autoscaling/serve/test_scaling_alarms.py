@@ -27,6 +27,9 @@ def test_what_cannot_be_read_is_an_alarm_and_no_change(run: Run) -> None:
     harness.cell.visible = False
     state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (2, "stale", ("stale",))
+    harness.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=3, until_unix_s=time.time() + 600))
+    state = harness.turn()
+    assert (state.requested, state.reason, state.alarms) == (3, "pinned", ("stale",)), "an order does not hide it"
     harness.cell.visible = True
     assert harness.turn().alarms == ()
 
