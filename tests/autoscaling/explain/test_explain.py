@@ -1,5 +1,6 @@
 """What is told of a decision is what the policy itself answers when it is asked again."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -90,6 +91,7 @@ def test_it_prints_and_is_plain_data(found: list[DecisionMoment]) -> None:
     head, *rest = reported.lines()
     assert "(" in head
     assert rest[0].startswith("  why: ")
+    assert "  computed: left_s inf" in replace(reported, terms={"left_s": math.inf}).lines()
     assert set(reported.as_json()) >= {"requested", "reason", "inputs", "terms", "turns", "insensitive"}
 
 
