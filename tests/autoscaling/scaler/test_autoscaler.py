@@ -219,6 +219,18 @@ def test_a_cordoned_replica_is_replaced_and_comes_on_top() -> None:
     assert scaler(3).decide(moment(applied=3, replicas=cordoned, starting=0)).requested == 4
 
 
+@pytest.mark.parametrize(
+    ("wanted", "bounds", "requested"),
+    [(2, Bounds(0, 2), 3), (0, Bounds(2, 8), 3), (2, Bounds(0, 2, ceiling=2), 2), (0, Bounds(2, 8, ceiling=2), 2)],
+)
+def test_a_cordoned_replica_is_on_top_of_the_bounds_but_not_of_the_ceiling(
+    wanted: int, bounds: Bounds, requested: int
+) -> None:
+    cordoned = (*replicas(1), *replicas(1, ReplicaStatus.CORDONED))
+    signals = moment(applied=2, replicas=cordoned, starting=0)
+    assert Autoscaler(Says(wanted), bounds).decide(signals).requested == requested
+
+
 def test_what_nobody_sees_has_not_gone() -> None:
     """Books that cannot be read for a while neither make a replica unschedulable nor an unresponsive one speak."""
     blinded = scaler(4, unschedulable_s=100.0)
