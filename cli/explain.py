@@ -65,13 +65,9 @@ def explain(
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
         return
     logs = chosen_logs(model, log or [])
-    found: deque[DecisionMoment] = deque(maxlen=1 if at is not None else last)
+    wanted, unchanged = (last, reasons) if at is None else (1, True)
     try:
-        for moment in moments(read_log(logs), any_code):
-            if until_unix_s is not None and moment.record.signals.unix_s > until_unix_s:
-                break
-            if moment.decision.changes or reasons or at is not None:
-                found.append(moment)
+        found = _last_moments(logs, wanted, unchanged, until_unix_s or math.inf, any_code)
     except LogError as error:
         fail(str(error), hint="--any-code" if "recorded by code" in str(error) else None, code=2)
     except OSError as error:
@@ -94,6 +90,25 @@ def explain(
         if meanwhile:
             console.print("[bold]Replicas and gateways that ended since the first of these:[/]")
             _tell_ended(meanwhile, as_json=False)
+
+
+def _last_moments(
+    logs: Sequence[Path], wanted: int, unchanged: bool, until_unix_s: float, any_code: bool
+) -> list[DecisionMoment]:
+    """The last before that time, with or without those that left the number `unchanged`. The newest file is read first:
+    each begins with the whole state, and to decide all of them again takes minutes. Raises LogError, OSError."""
+    found: list[DecisionMoment] = []
+    for path in reversed(logs):
+        last: deque[DecisionMoment] = deque(maxlen=wanted - len(found))
+        for number, moment in enumerate(moments(read_log([path]), any_code)):
+            if moment.record.signals.unix_s > until_unix_s:
+                break
+            if moment.decision.changes or (unchanged and (number or path == logs[0])):  # the first is new to its file
+                last.append(moment)
+        found = [*last, *found]
+        if len(found) == wanted:
+            break
+    return found
 
 
 def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[Departure]:
