@@ -63,7 +63,6 @@ class Autoscaler:
         self.policy = policy
         self.bounds = bounds
         self.follower = ScheduleFollower(start_up_s)
-        self.failures = 0
         self.foreign_writes = 0
         """How often something else changed the number."""
         self._requested: int | None = None
@@ -81,7 +80,6 @@ class Autoscaler:
         try:
             desired = self._asked(signals)
         except Exception as error:  # a faulty policy must not change the number of replicas
-            self.failures += 1
             return self._answer(
                 signals,
                 None,

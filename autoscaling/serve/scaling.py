@@ -209,9 +209,19 @@ class ModelScaling:
         at_s, unix_s, forecaster = ns / 1e9, unix_ns / 1e9, self._forecaster
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
-        age_s, start = round(self._cell.age_s, 2), self._next_start()
         begun = 0 if listing is None else sum(one.model == facts.model.group_key for one in listing.starts.running)
-        signals = signals_from(scaling_facts, at_s, unix_s, applied, age_s, room, forecast, failed, start, begun)
+        signals = signals_from(
+            scaling_facts,
+            at_s,
+            unix_s,
+            applied,
+            round(self._cell.age_s, 2),
+            schedulable=room,
+            forecast=forecast,
+            forecast_failed=failed,
+            next_start=self._next_start(),
+            begun=begun,
+        )
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals

@@ -84,20 +84,13 @@ class Probation:
         if signals.epoch != self._epoch:
             self._seen.clear()  # the counts began anew
             self._epoch = signals.epoch
-        self._seen.append((signals.at_s, _counts(signals)))
+        counts = {name: (*judged, signals.allowed(name)) for name, judged in signals.judged.items()}
+        self._seen.append((signals.at_s, counts))
         while len(self._seen) > 1 and self._seen[1][0] <= signals.at_s - self._span_s:
             self._seen.popleft()
         before, now = self._seen[0][1], self._seen[-1][1]
         self.burn = max((_burn(before.get(name, (0, 0, 0.0)), now[name]) for name in now), default=0.0)
         return self._since_s + self._span_s <= signals.at_s <= self.until_s and self.burn >= self._maximum
-
-
-def _counts(signals: Signals) -> Counts:
-    counts: Counts = {}
-    for flow in signals.flows:
-        met, missed, _ = counts.get(flow.traffic_class, (0, 0, 0.0))
-        counts[flow.traffic_class] = (met + flow.met, missed + flow.missed, signals.allowed(flow.traffic_class))
-    return counts
 
 
 def _burn(before: tuple[int, int, float], now: tuple[int, int, float]) -> float:

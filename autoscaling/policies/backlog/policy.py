@@ -228,10 +228,7 @@ class Misses:
         self._waited_s = self._arrived = 0.0
 
     def look(self, signals: Signals) -> None:
-        now, counts = signals.at_s, dict[str, tuple[int, int]]()
-        for flow in signals.flows:
-            met, missed = counts.get(flow.traffic_class, (0, 0))
-            counts[flow.traffic_class] = (met + flow.met, missed + flow.missed)
+        now, counts = signals.at_s, signals.judged
         before, self._last = self._last, (now, signals.epoch, counts, signals.arrived)
         if before is None or before[1] != signals.epoch or signals.arrived < before[3]:
             return

@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import replace
 
 from autoscaling.policies.policy import ReplicaProfile
-from autoscaling.signals.signals import NextStart, Signals
+from autoscaling.signals.signals import NextStart, Signals, third_quartile
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.replica import ReplicaStatus
 
@@ -152,8 +152,7 @@ class StartUps:
         self._next = signals.next_start
         self._applied, self._ready = signals.applied, ready
         if changed or self._asked:
-            ordered = sorted(self._seen)
-            known = ordered[(3 * len(ordered)) // 4] if ordered else self._first_s
+            known = third_quartile(self._seen) if self._seen else self._first_s
             if self._next is not None:
                 known = self._factor * self._next.seconds
             running = now - self._asked[0][0] if self._asked else 0.0
