@@ -34,15 +34,14 @@ _START_UP_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ScalingSetup:
-    """How one model, or one group of it, scales in one cell. `replica_profile`: from the cost file `costs`.
-    `attainment`: of each class. `period_s`: how often the policy is asked if nothing is new. `forecast`: the forecast
-    that policies get. `start_seconds`: how long the phases of a start take, where the spec says so."""
+    """How one model, or one group of it, scales in one cell. `attainment`: of each class. `period_s`: how often the
+    policy is asked if nothing is new. `forecast`: the forecast that policies get. `start_seconds`: how long the phases
+    of a start take, where the spec says so."""
 
     policy: PolicyChoice
     shadow: PolicyChoice | None
     bounds: Bounds
     replica_profile: ReplicaProfile
-    costs: str | None
     attainment: Mapping[str, float]
     period_s: float
     forecast: Literal["none", "seasonal"]
@@ -83,7 +82,6 @@ def setup_of(
         shadow=shadow,
         bounds=_bounds(scaling, model, usd_per_replica_hour(spec, model, pool, region)),
         replica_profile=replica_profile if start_up_s is None else replace(replica_profile, start_up_s=start_up_s),
-        costs=named,
         attainment={one.name: one.attainment for one in spec.classes},
         period_s=scaling.period_s,
         forecast=scaling.forecast,
@@ -103,8 +101,8 @@ def _start_seconds(model: Model) -> PhaseSeconds | None:
 
 
 def scaling_problems(spec: ClusterSpec, read_costs: bool = True) -> list[str]:
-    """What this machine cannot follow in a spec's scaling: an unknown policy or setting, an unreadable cost file.
-    Without `read_costs`: what no machine can follow."""
+    """What this machine cannot follow in a spec's scaling: an unknown policy or setting, an unreadable cost file, a
+    cost ceiling that would be none. Without `read_costs`: what no machine can follow."""
     return [
         f"{view.where}: autoscaling: {problem}"
         for view in spec.views_in()
@@ -125,6 +123,20 @@ def _problem(spec: ClusterSpec, model: Model, read_costs: bool) -> str | None:
                 choice.make(setup.replica_profile)
     except ValueError as error:
         return str(error)
+    return _ceiling_problem(spec, model)
+
+
+def _ceiling_problem(spec: ClusterSpec, model: Model) -> str | None:
+    """Where the hourly ceiling would be none, for want of a price, or because `replicas.min` comes first."""
+    usd, least = spec.autoscaling_of(model).usd_per_hour, model.replicas.lowest
+    for region in spec.regions_of(model) if usd is not None else ():
+        pool = spec.pool_of(model, region)
+        each = usd_per_replica_hour(spec, model, pool, region)
+        ceiling, where = _ceiling(usd, each), f"usd_per_hour = {usd} in region {region.name}"
+        if ceiling is None:
+            return f"{where}: no price of pool {pool.name} is known; allowed: with `price_usd_per_hour`"
+        if ceiling < least:
+            return f"{where}: allowed: at least {float(each * least):g}, which replicas.min = {least} costs"
     return None
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -21,7 +21,8 @@ from autoscaling.log import PREFIX, log_name
 from cli.console import AsJson, console, fail, print_json, seconds_of
 from cli.departed import clock, end_of, ids_in, sequel_of, short_names
 from cli.run_dir import RunDir, known_clusters
-from deployments.cell.act import Act, read_acts
+from cluster.group_key import model_of
+from deployments.cell.act import Act, ActKind, read_acts
 from deployments.cell.departure import Departure
 from deployments.cell.departure_history import departures_in
 from deployments.cell.lifecycle_log import read_lives
@@ -64,13 +65,9 @@ def explain(
         _tell_ended(_departures(log_folder(log or []), model, 0.0, until_unix_s or math.inf), as_json)
         return
     logs = chosen_logs(model, log or [])
-    found: deque[DecisionMoment] = deque(maxlen=1 if at is not None else last)
+    wanted, unchanged = (last, reasons) if at is None else (1, True)
     try:
-        for moment in moments(read_log(logs), any_code):
-            if until_unix_s is not None and moment.record.signals.unix_s > until_unix_s:
-                break
-            if moment.decision.changes or reasons or at is not None:
-                found.append(moment)
+        found = _last_moments(logs, wanted, unchanged, until_unix_s or math.inf, any_code)
     except LogError as error:
         fail(str(error), hint="--any-code" if "recorded by code" in str(error) else None, code=2)
     except OSError as error:
@@ -95,8 +92,27 @@ def explain(
             _tell_ended(meanwhile, as_json=False)
 
 
+def _last_moments(
+    logs: Sequence[Path], wanted: int, unchanged: bool, until_unix_s: float, any_code: bool
+) -> list[DecisionMoment]:
+    """The last before that time, with or without those that left the number `unchanged`. The newest file is read first:
+    each begins with the whole state, and to decide all of them again takes minutes. Raises LogError, OSError."""
+    found: list[DecisionMoment] = []
+    for path in reversed(logs):
+        last: deque[DecisionMoment] = deque(maxlen=wanted - len(found))
+        for number, moment in enumerate(moments(read_log([path]), any_code)):
+            if moment.record.signals.unix_s > until_unix_s:
+                break
+            if moment.decision.changes or (unchanged and (number or path == logs[0])):  # the first is new to its file
+                last.append(moment)
+        found = [*last, *found]
+        if len(found) == wanted:
+            break
+    return found
+
+
 def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix_s: float) -> list[Departure]:
-    """What ended in that time: the model's replicas (without one, all), gateways, controllers and
+    """What ended in that time: the model's or group's replicas (without one, all), gateways, controllers and
     directories."""
     if not _store_of(folder).exists():
         return []
@@ -104,13 +120,18 @@ def _departures(folder: Path, model: str | None, since_unix_s: float, until_unix
     return [
         one
         for one in found
-        if since_unix_s <= one.at_unix_s <= until_unix_s and (model is None or one.model in ("", model))
+        if since_unix_s <= one.at_unix_s <= until_unix_s
+        and (model in (None, one.model, model_of(one.model)) or not one.model)
     ]
 
 
 def _acts(folder: Path, model: str | None, until_unix_s: float) -> list[Act]:
     """What operators ordered, oldest first."""
-    return [act for act in read_acts(_store_of(folder)) if act.at_unix_s <= until_unix_s and model in (None, act.model)]
+    return [
+        act
+        for act in read_acts(_store_of(folder))
+        if act.at_unix_s <= until_unix_s and model in (None, act.model, model_of(act.model))
+    ]
 
 
 def _store_of(folder: Path) -> Path:
@@ -118,8 +139,22 @@ def _store_of(folder: Path) -> Path:
     return next((path for path in (folder / FILE_NAME, folder.parent / FILE_NAME) if path.exists()), folder / FILE_NAME)
 
 
+def _counts(act: Act, key: str) -> bool:
+    """Whether it says something though it be 0."""
+    return key == "replicas" and act.kind in (ActKind.HOLD, ActKind.PIN)
+
+
+def _shown(key: str, value: Any) -> str:
+    if key == "ladder":
+        return f"{key} {' '.join(value.values()).strip()}"
+    return f"until {clock(value)}" if key == "until_unix_s" else f"{key} {value}"
+
+
 def _tell_orders(acts: Sequence[Act], as_json: bool) -> None:
-    said = [{key: value for key, value in asdict(act).items() if value not in ("", 0, None)} for act in acts]
+    said = [
+        {key: value for key, value in asdict(act).items() if value not in ("", 0, None) or _counts(act, key)}
+        for act in acts
+    ]
     if as_json:
         print_json(said)
         return
@@ -127,8 +162,7 @@ def _tell_orders(acts: Sequence[Act], as_json: bool) -> None:
         console.print("Operators have ordered nothing.")
     for one in said:
         aside = ("at_unix_s", "kind", "model", "by")
-        values = {key: " ".join(one[key].values()).strip() if key == "ladder" else one[key] for key in one}
-        what = ", ".join(f"{key} {value}" for key, value in values.items() if key not in aside)
+        what = ", ".join(_shown(key, value) for key, value in one.items() if key not in aside)
         order = f"{one['by']}: {one['kind']} {one['model']}" + (f" ({what})" if what else "")
         console.print(escape(f"{clock(one['at_unix_s'])}  {order}"), highlight=False)
 

@@ -213,4 +213,6 @@ def _sentence(turn: Turn) -> str:
 
 
 def _figure(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 1_000 else f"{value:.3g}"

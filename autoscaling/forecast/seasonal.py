@@ -55,11 +55,6 @@ class SeasonalForecaster:
         self._surprise = 1.0
 
     @property
-    def history(self) -> History:
-        """Its history, to be stored over a restart."""
-        return self._recorder.history
-
-    @property
     def failed(self) -> bool:
         return self.state is ForecastState.FAILED
 

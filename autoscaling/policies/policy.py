@@ -65,12 +65,13 @@ class DesiredReplicas:
 @dataclass(frozen=True, slots=True)
 class ReplicaProfile:
     """What a policy knows of a replica beforehand. `cost`: the calibrated cost of its steps, if there is one;
-    `decode_weight`: an output token in work; `start_up_s`: the assumed start-up time before the first start."""
+    `decode_weight`: an output token in work; `start_up_s`: the assumed start-up time before the first start, in which
+    equal replicas may differ."""
 
     limits: EngineModelLimits
     decode_weight: float
     cost: CostModel | None = None
-    start_up_s: float = 60.0
+    start_up_s: float = field(default=60.0, compare=False)
 
 
 class ScalingPolicy(Protocol):

@@ -63,7 +63,6 @@ class Autoscaler:
         self.policy = policy
         self.bounds = bounds
         self.follower = ScheduleFollower(start_up_s)
-        self.failures = 0
         self.foreign_writes = 0
         """How often something else changed the number."""
         self._requested: int | None = None
@@ -81,7 +80,6 @@ class Autoscaler:
         try:
             desired = self._asked(signals)
         except Exception as error:  # a faulty policy must not change the number of replicas
-            self.failures += 1
             return self._answer(
                 signals,
                 None,
@@ -128,11 +126,14 @@ class Autoscaler:
         return decision if entry is None else replace(decision, scheduled=entry)
 
     def _bounds_now(self, signals: Signals) -> BoundsInForce:
-        bounds = self.bounds
-        if bounds.schedule is None:
-            return BoundsInForce(bounds.minimum, bounds.maximum)
-        given, period_s = (bounds.minimum, bounds.maximum), self.policy.period_s
-        return self.follower.bounds(bounds.schedule, given, bounds.up_per_min, period_s, signals)
+        """Cordoned replicas are on top of them, as far as the ceiling pays for it."""
+        bounds, cordoned = self.bounds, signals.count(ReplicaStatus.CORDONED)
+        now = BoundsInForce(bounds.minimum, bounds.maximum)
+        if bounds.schedule is not None:
+            given, period_s = (bounds.minimum, bounds.maximum), self.policy.period_s
+            now = self.follower.bounds(bounds.schedule, given, bounds.up_per_min, period_s, signals)
+        least = now.minimum + cordoned if bounds.ceiling is None else min(now.minimum + cordoned, bounds.ceiling)
+        return replace(now, minimum=max(now.minimum, least), maximum=now.maximum + cordoned)
 
     def _bounded(self, number: int, bounds: BoundsInForce) -> tuple[int, Limit | None, str | None]:
         """The number within the bounds, which one decided, and the entry of the schedule that it comes from."""

@@ -79,7 +79,6 @@ class Alarm(StrEnum):
 
 _BY_LIMIT = {
     Limit.POLICY_FAILED: Alarm.POLICY_FAILED,
-    Limit.STALE: Alarm.STALE,
     Limit.UNRESPONSIVE: Alarm.UNRESPONSIVE,
     Limit.UNSCHEDULABLE: Alarm.UNSCHEDULABLE,
 }
@@ -210,9 +209,19 @@ class ModelScaling:
         at_s, unix_s, forecaster = ns / 1e9, unix_ns / 1e9, self._forecaster
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
-        age_s, start = round(self._cell.age_s, 2), self._next_start()
         begun = 0 if listing is None else sum(one.model == facts.model.group_key for one in listing.starts.running)
-        signals = signals_from(scaling_facts, at_s, unix_s, applied, age_s, room, forecast, failed, start, begun)
+        signals = signals_from(
+            scaling_facts,
+            at_s,
+            unix_s,
+            applied,
+            round(self._cell.age_s, 2),
+            schedulable=room,
+            forecast=forecast,
+            forecast_failed=failed,
+            next_start=self._next_start(),
+            begun=begun,
+        )
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)
         return signals
@@ -242,11 +251,13 @@ class ModelScaling:
         return () if listing is None else listing.orders.of(self._facts.model.group_key, unix_ns / 1e9)
 
     def _state(self, signals: Signals, decision: ScalingDecision) -> ScalingState:
-        if signals.age_s <= self._pair.scaler.bounds.stale_s:
+        stale = signals.age_s > self._pair.scaler.bounds.stale_s
+        if not stale:
             self._starts.look(signals)
         foreign, self._foreign = self._foreign, self._pair.scaler.foreign_writes
         alarms = alarms_of(
             decision,
+            stale=stale,
             foreign_write=self._foreign > foreign,
             bad_spec=self._facts.bad,
             no_log=self._log.failing,

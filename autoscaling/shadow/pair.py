@@ -84,20 +84,13 @@ class Probation:
         if signals.epoch != self._epoch:
             self._seen.clear()  # the counts began anew
             self._epoch = signals.epoch
-        self._seen.append((signals.at_s, _counts(signals)))
+        counts = {name: (*judged, signals.allowed(name)) for name, judged in signals.judged.items()}
+        self._seen.append((signals.at_s, counts))
         while len(self._seen) > 1 and self._seen[1][0] <= signals.at_s - self._span_s:
             self._seen.popleft()
         before, now = self._seen[0][1], self._seen[-1][1]
         self.burn = max((_burn(before.get(name, (0, 0, 0.0)), now[name]) for name in now), default=0.0)
         return self._since_s + self._span_s <= signals.at_s <= self.until_s and self.burn >= self._maximum
-
-
-def _counts(signals: Signals) -> Counts:
-    counts: Counts = {}
-    for flow in signals.flows:
-        met, missed, _ = counts.get(flow.traffic_class, (0, 0, 0.0))
-        counts[flow.traffic_class] = (met + flow.met, missed + flow.missed, signals.allowed(flow.traffic_class))
-    return counts
 
 
 def _burn(before: tuple[int, int, float], now: tuple[int, int, float]) -> float:
@@ -126,7 +119,7 @@ class Pair:
         self.reverted: Reverted | None = None
         self.probation: Probation | None = None
         self._promoted_over: PolicyChoice | None = None
-        self._replica_profile, self._costs = setup.replica_profile, setup.costs
+        self._replica_profile = setup.replica_profile
         self._paced = PacedScaler(setup.autoscaler())
         self.shadow = None if setup.shadow is None else self._new_shadow(setup.shadow.make(setup.replica_profile))
 
@@ -143,10 +136,10 @@ class Pair:
         return decision
 
     def configure(self, setup: ScalingSetup, now: float) -> None:
-        """Follows a changed spec from now on. A policy of the same kind keeps what it has learned. Raises ValueError;
-        then nothing is changed."""
+        """Follows a changed spec from now on. A policy of the same kind keeps what it has learned of replicas like
+        these. Raises ValueError; then nothing is changed."""
         pair = (self.choice, self.shadow_choice)
-        if (setup.policy, setup.shadow) == pair and setup.costs == self._costs:
+        if (setup.policy, setup.shadow) == pair and setup.replica_profile == self._replica_profile:
             self.reverted = None
         elif self.reverted is not None and (setup.shadow, setup.policy) == pair:
             pass  # that spec is from before the promotion was taken back
@@ -187,7 +180,7 @@ class Pair:
         self.probation = None if returns else Probation(now, *rule)
 
     def _replace(self, setup: ScalingSetup) -> None:
-        keeps = setup.costs == self._costs
+        keeps = setup.replica_profile == self._replica_profile
         policy = self.scaler.policy
         if setup.policy != self.choice or not keeps:
             policy = remember(setup.policy.make(setup.replica_profile), policy if keeps else None)
@@ -196,12 +189,7 @@ class Pair:
             shadow = self.shadow.policy if setup.shadow == self.shadow_choice else remember(shadow, self.shadow.policy)
         same = keeps and setup.shadow == self.shadow_choice and setup.policy == self.choice
         self.scaler.policy = policy
-        self.choice, self.shadow_choice, self._replica_profile, self._costs = (
-            setup.policy,
-            setup.shadow,
-            setup.replica_profile,
-            setup.costs,
-        )
+        self.choice, self.shadow_choice, self._replica_profile = setup.policy, setup.shadow, setup.replica_profile
         self.reverted = self.probation = self._promoted_over = None
         if not same:
             self.shadow = None if shadow is None else self._new_shadow(shadow)

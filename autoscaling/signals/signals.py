@@ -137,6 +137,15 @@ class Signals:
     def arrived_work(self) -> float:
         return sum(flow.work for flow in self.flows)
 
+    @property
+    def judged(self) -> dict[str, tuple[int, int]]:
+        """SLOs met and missed, by class."""
+        counts: dict[str, tuple[int, int]] = {}
+        for flow in self.flows:
+            met, missed = counts.get(flow.traffic_class, (0, 0))
+            counts[flow.traffic_class] = (met + flow.met, missed + flow.missed)
+        return counts
+
 
 def signals_of(
     snapshot: Snapshot,
@@ -176,18 +185,9 @@ def signals_of(
 
 
 def signals_from(
-    scaling_facts: ScalingFacts,
-    at_s: float,
-    unix_s: float,
-    applied: int,
-    age_s: float = 0.0,
-    schedulable: int | None = None,
-    forecast: Forecast | None = None,
-    forecast_failed: bool = False,
-    next_start: NextStart | None = None,
-    begun: int = 0,
+    scaling_facts: ScalingFacts, at_s: float, unix_s: float, applied: int, age_s: float = 0.0, **others: Any
 ) -> Signals:
-    """From an owner's page, `age_s` after it was read."""
+    """From an owner's page, `age_s` after it was read; `others` as in `signals_of`."""
     return signals_of(
         scaling_facts.snapshot,
         at_s,
@@ -196,12 +196,8 @@ def signals_from(
         scaling_facts.attainment,
         epoch=scaling_facts.epoch,
         age_s=scaling_facts.age_s + age_s,
-        schedulable=schedulable,
-        forecast=forecast,
-        forecast_failed=forecast_failed,
-        next_start=next_start,
-        begun=begun,
         peers_spare=scaling_facts.peers_spare,
+        **others,
     )
 
 
@@ -254,15 +250,15 @@ def next_start(
         if phase in (Phase.FETCH, Phase.COMPILE):
             if not alike:
                 return 0.0 if known else given.get(phase, 0.0)
-            return _third_quartile(start.seconds.get(phase, 0.0) for start in alike)
+            return third_quartile(start.seconds.get(phase, 0.0) for start in alike)
         if not past:
             return given.get(phase, 0.0)
-        return _third_quartile(start.seconds.get(phase, 0.0) for start in past)
+        return third_quartile(start.seconds.get(phase, 0.0) for start in past)
 
     phases = ((phase.value, round(expected(phase), 3)) for phase in Phase)
     return NextStart(tuple((name, seconds) for name, seconds in phases if seconds > 0))
 
 
-def _third_quartile(values: Iterable[float]) -> float:
+def third_quartile(values: Iterable[float]) -> float:
     ordered = sorted(values)
     return ordered[(3 * len(ordered)) // 4]

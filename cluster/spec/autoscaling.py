@@ -59,12 +59,12 @@ class Autoscaling(PolicySpec):
 
     The policy decides every `period_s`. `forecast: seasonal` gives the backlog policy a lower bound from past arrivals,
     by day and week (`autoscaling/forecast`). In any 60 s, at most `up_per_minute` replicas are added and
-    `down_per_minute` removed. `usd_per_hour`: the most that all replicas of a model may cost, by the price of its pool.
-    The number does not change while the scheduler's state is older than `stale_s`. An unresponsive replica forbids
-    steps down for `unresponsive_s`. A replica that has no node after `unschedulable_s` counts as impossible, and is
-    requested again after `retry_s`. `costs`: a cost file of the engine, relative to the spec's file, from which
-    policies know a replica's capacity before it is measured (default: the cost file of a simulated engine). `shadow`: a
-    second policy that decides, but is not applied. `rollback`: when a promoted policy is rolled back.
+    `down_per_minute` removed. `usd_per_hour`: the most that the replicas of each group may cost in each cell, by the
+    price of its pool. The number does not change while the scheduler's state is older than `stale_s`. An unresponsive
+    replica forbids steps down for `unresponsive_s`. A replica that has no node after `unschedulable_s` counts as
+    impossible, and is requested again after `retry_s`. `costs`: a cost file of the engine, relative to the spec's file,
+    from which policies know a replica's capacity before it is measured (default: the cost file of a simulated engine).
+    `shadow`: a second policy that decides, but is not applied. `rollback`: when a promoted policy is rolled back.
     """
 
     period_s: Annotated[float, Field(ge=0.2, le=600)] = 1.0

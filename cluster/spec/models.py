@@ -121,6 +121,8 @@ class ReplicasSpec(Section):
     def _are_in_order(self) -> "ReplicasSpec":
         if self.max is not None and not self.min <= self.count <= self.max:
             raise ValueError(f"count = {self.count}, min = {self.min}, max = {self.max}: allowed: min <= count <= max")
+        if self.max is None and self.min not in (self.count, ReplicasSpec.model_fields["min"].default):
+            raise ValueError(f"min = {self.min} with count = {self.count}: allowed: with `max`, or min = count")
         for entry in () if self.schedule is None else self.schedule.entries:
             lowest, highest = self.min if entry.min is None else entry.min, self.max if entry.max is None else entry.max
             if highest is not None and not lowest <= highest <= (self.max or highest):

@@ -78,8 +78,9 @@ class Ended:
     """It ended, as `reported_by` says: a gateway's id, or nothing where the directory saw it itself. Each tells of its
     own requests in `lost`.
 
-    `who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's. `at_unix_s`: when
-    its end was noticed (time of day), `pid` its process, `detail` what it said of its end in its own words.
+    `who` is the replica's or gateway's id; of the others it names the process. `model`: a replica's `Model.group_key`.
+    `at_unix_s`: when its end was noticed (time of day), `pid` its process, `detail` what it said of its end in its own
+    words.
     """
 
     kind: MemberKind

@@ -54,8 +54,12 @@ class DepartureHistory:
         return None if number is None else self._departures[number]
 
     def living(self, kind: MemberKind) -> list[Ready]:
-        """Those of a kind that began and have not ended."""
-        return [ready for key, ready in self._known.items() if key[0] is kind and key not in self._last]
+        """Those of a kind that began and have not ended, or are back."""
+        return [
+            ready
+            for key, ready in self._known.items()
+            if key[0] is kind and ((ended := self.get(*key)) is None or ended.back_unix_s is not None)
+        ]
 
     def departures(self) -> Departures:
         return Departures(tuple(self._departures.values()), tuple(self._tallies.values()))

@@ -129,7 +129,7 @@ class Directory:
         now = self._seen[facts.replica_id] = time.monotonic()
         self._owners.saw({facts.model: epoch}, now)
         self._missing.pop(facts.replica_id, None)
-        self._departure_tracker.replica(facts.replica_id, facts.model, facts.pid, where)
+        self._departure_tracker.replica(facts.replica_id, facts.group_key, facts.pid, where)
         self.costs.serves(facts)
         if facts.replica_id in self._history.cordons:
             self._cordons_seen[facts.replica_id] = time.monotonic()

@@ -69,7 +69,7 @@ class DepartureReporter:
             facts.replica_id,
             at_unix_s,
             cause,
-            facts.model,
+            facts.group_key,
             facts.pid,
             self._gateway_id,
             lost,

@@ -147,7 +147,6 @@ def take_snapshot(
 ) -> Snapshot:
     """Everything that others may know of the scheduler, at `now`. `etas`: with wait estimates, which are most of the
     work."""
-    names, rate = {lane.name for lane in lanes.lanes}, placing.rate.per_s
     by_name: dict[str, list[Lane]] = {}
     for lane in lanes.all:
         by_name.setdefault(lane.name, []).append(lane)
@@ -167,14 +166,13 @@ def take_snapshot(
         promoted=placing.promoted,
         endings=dict(tally.endings),
         rejections=dict(rejections),
-        tokens_per_s=rate,
+        tokens_per_s=placing.rate.per_s,
         output_error=learned_state.outputs.error,
         other_lane=learned_state.other_lane / learned_state.settled if learned_state.settled else None,
         prefix_trust=learned_state.prefixes.trust,
         flows=tuple(
             FlowStats(lane, name, f.arrived, f.work, f.prompt_tokens, f.met, f.missed, f.slo_s)
             for (lane, name), f in tally.flows.items()
-            if lane in names
         ),
         finished=tally.finished,
         finished_work=tally.finished_work,

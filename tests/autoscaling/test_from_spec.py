@@ -65,7 +65,6 @@ def test_a_cost_ceiling_counts_the_price_of_instances_where_the_pool_has_none() 
 def test_costs_are_those_that_are_named() -> None:
     made = setup("backlog", costs=str(COSTS))
     assert made.replica_profile.cost is not None
-    assert made.costs == str(COSTS)
     assert made.replica_profile.limits.sequences == 32  # the spec's, below the file's
     assert setup("backlog").replica_profile.cost is None
 
@@ -93,6 +92,21 @@ def test_what_cannot_be_followed_is_told_by_model() -> None:
     assert "/nowhere.json" in problem
     assert scaling_problems(spec_of("backlog", costs="/nowhere.json"), read_costs=False) == []
     assert len(scaling_problems(spec_of("magic", costs="/nowhere.json"), read_costs=False)) == 1
+
+
+@pytest.mark.parametrize(
+    ("usd", "price", "told"),
+    [
+        (6, 3.0, None),
+        (5.99, 3.0, "usd_per_hour = 5.99 in region here: allowed: at least 6, which replicas.min = 2 costs"),
+        (6, 0, "usd_per_hour = 6.0 in region here: no price of pool h100 is known; allowed: with `price_usd_per_hour`"),
+    ],
+)
+def test_a_cost_ceiling_that_would_be_none_is_told(usd: float, price: float, told: str | None) -> None:
+    spec = spec_of("backlog", count=2, minimum=2, usd_per_hour=usd).model_dump()
+    spec["regions"][0]["pools"][0]["price_usd_per_hour"] = price
+    problems = [] if told is None else [f"models.m: autoscaling: {told}"]
+    assert scaling_problems(ClusterSpec.model_validate(spec)) == problems
 
 
 def test_a_cost_file_that_is_missing_is_an_error_unless_none_is_read() -> None:

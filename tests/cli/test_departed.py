@@ -165,6 +165,10 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
     ]
     assert [one["who"] for one in json.loads(run("explain", "other", "--ended", "--json", "--log", file))] == ["g1"]
     assert json.loads(run("explain", "--ended", "--at", "60s", "--json", "--log", file))[-1]["who"] == "e#aaaaaaaa"
+    log.write(replace(ended("e#cccccccc", now - 20, DepartureCause.DRAINED), model="org/m@dear"))
+    of = [json.loads(run("explain", name, "--ended", "--json", "--log", file)) for name in ("org/m", "org/m@dear")]
+    assert [[one["who"] for one in found][-2:] for found in of] == [["g1", "e#cccccccc"]] * 2
+    assert [len(found) for found in of] == [4, 2]
     assert run("explain", "--ended", "--log", tmp_path / "a" / "b" / "log").strip() == "Nothing has ended."
     (other := tmp_path / "copied" / FILE_NAME).parent.mkdir()
     other.write_text("no store")
@@ -175,15 +179,17 @@ def test_explain_tells_what_ended_of_one_run_after_the_other(tmp_path: Path, run
 def test_explain_lists_what_operators_ordered(tmp_path: Path, run: Any) -> None:
     audit = Audit(next_store(tmp_path))
     audit.write(Act(time.time() - 60, ActKind.PIN, "org/m", "ann", "a test", replicas=3, until_unix_s=1e10))
+    audit.write(Act(time.time(), ActKind.PIN, "org/m@dear", "ann", until_unix_s=(until := time.time() + 60)))
     audit.write(Act(time.time(), ActKind.RELEASE, "other", "bob"))
     audit.write(Act(time.time(), ActKind.LADDER, "other", "bob", ladder=LadderOrder(LadderMode.AT_MOST, "clamp")))
     log = ("--log", tmp_path / FILE_NAME)
-    first, second, third = run("explain", "--orders", *log).splitlines()
-    assert first.endswith("ann: pin org/m (why a test, replicas 3, until_unix_s 10000000000.0)")
+    first, group, second, third = run("explain", "--orders", *log).splitlines()
+    assert first.endswith(f"ann: pin org/m (why a test, replicas 3, until {departed.clock(1e10)})")
+    assert group.endswith(f"ann: pin org/m@dear (replicas 0, until {departed.clock(until)})")
     assert second.endswith("bob: release other")
     assert third.endswith("bob: ladder other (ladder at_most clamp)")
-    (only,) = json.loads(run("explain", "org/m", "--orders", "--json", *log))
-    assert (only["by"], only["kind"], only["replicas"]) == ("ann", "pin", 3)
+    found = json.loads(run("explain", "org/m", "--orders", "--json", *log))
+    assert [(one["by"], one["kind"], one["replicas"]) for one in found] == [("ann", "pin", 3), ("ann", "pin", 0)]
 
 
 def test_up_tells_of_failed_starts_once_for_each_cause_and_of_the_one_that_goes_well(tmp_path: Path) -> None:

@@ -146,6 +146,8 @@ REFUSED_SETTINGS = [
 ]
 REFUSED_KEYS = [
     ("replicas: {count: -1}", "replicas.count = -1: allowed: a whole number, 0 to 10000"),
+    ("replicas: {count: 1, min: 5}", "min = 5 with count = 1: allowed: with `max`, or min = count"),
+    ("replicas: {count: 2, min: 0}", "min = 0 with count = 2: allowed: with `max`, or min = count"),
     ("replicas: {count: yes}", "replicas.count = True: allowed: a whole number, 0 to 10000"),
     ("regions: [q]", "models.m.regions = 'q': unknown; allowed: r"),
     ("pool: q", "models.m.pool: 'q' is unknown; allowed: p"),

@@ -217,7 +217,11 @@ def _snapshot(snapshot: Snapshot) -> Plain:
             | {"replica": replica.replica_id, "status": _recorded(str(replica.status))}
             for replica in snapshot.replicas
         ],
-        "flows": [[*_fields(flow, *OF_A_FLOW).values()] for flow in snapshot.flows],
+        "flows": [  # of lanes that are there: it was recorded when those of lanes that are gone were left out
+            [*_fields(flow, *OF_A_FLOW).values()]
+            for flow in snapshot.flows
+            if flow.lane in {lane.name for lane in snapshot.lanes}
+        ],
         **_fields(snapshot, "submitted", "placed", "adopted", "promoted", "tokens_per_s", "output_error", "other_lane"),
         **_fields(snapshot, "prefix_trust", "finished", "finished_work", "output_tokens", "counted", "bans", "aside"),
         "endings": sorted([ending, count] for ending, count in snapshot.endings.items()),

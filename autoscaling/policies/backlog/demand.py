@@ -46,7 +46,7 @@ class Demand:
         if self._epoch is None:
             new, self._open_since_s = 0.0, now
         else:  # counts begin anew with their owner
-            new = work if self._epoch != signals.epoch or work < self._last_work else work - self._last_work
+            new = work if self._epoch != signals.epoch else max(0.0, work - self._last_work)
         self._epoch, self._last_work = signals.epoch, work
         if new > 0:
             self.last_arrival_s = now

@@ -15,7 +15,7 @@ c: work that a full replica does in a second; S: how long a start takes; R: how 
                count as applied
     down       to the largest need of the last max(down_after_s, S), plus MARGIN, and at most to half of the largest
                number of that time: traffic that stopped may be back soon
-    to zero    when nothing has arrived for zero_after_s
+    to zero    when nothing has arrived, and none was starting, for zero_after_s
 
 Replicas that have been unresponsive for long are left out of the computation, and added to the result. Everything is
 per model and cell. Bounds, operators and stale facts are handled by `autoscaling/scaler`.
@@ -82,6 +82,7 @@ class BacklogPolicy:
         self._pooled: PooledHeadroom | None = None
         """Once a peer has had something to spare."""
         self._began_s = math.inf
+        """Idle time counts from here: the first moment, or the last with a starting replica."""
 
     def adopt(self, old: "BacklogPolicy") -> None:
         """Takes over what another policy has learned, under its own settings."""
@@ -99,7 +100,8 @@ class BacklogPolicy:
         for part in (self._start_ups, self.capacity, self._residence, self._misses):
             part.look(signals)
         self._demand.look(signals, self._residence.seconds)
-        self._began_s = min(self._began_s, signals.at_s)
+        if signals.starting or signals.at_s < self._began_s:
+            self._began_s = signals.at_s
         unresponsive = self._unresponsive.look(signals)
         desired = self._decide(replace(signals, applied=signals.applied - unresponsive) if unresponsive else signals)
         if unresponsive:
@@ -194,7 +196,8 @@ class BacklogPolicy:
         return worst
 
     def _from_zero(self, signals: Signals, needed: float, terms: Terms) -> DesiredReplicas:
-        if signals.waiting or signals.running:
+        arrived = self._demand.last_arrival_s == signals.at_s  # and may be answered elsewhere at once
+        if arrived or signals.waiting or signals.running:
             return DesiredReplicas(max(1, math.ceil(needed - _ROUNDING)), PolicyReason.WAKE, terms)
         ahead = terms.get(PolicyReason.FORECAST.value, 0.0)
         if ahead >= 0.5:
@@ -225,10 +228,7 @@ class Misses:
         self._waited_s = self._arrived = 0.0
 
     def look(self, signals: Signals) -> None:
-        now, counts = signals.at_s, dict[str, tuple[int, int]]()
-        for flow in signals.flows:
-            met, missed = counts.get(flow.traffic_class, (0, 0))
-            counts[flow.traffic_class] = (met + flow.met, missed + flow.missed)
+        now, counts = signals.at_s, signals.judged
         before, self._last = self._last, (now, signals.epoch, counts, signals.arrived)
         if before is None or before[1] != signals.epoch or signals.arrived < before[3]:
             return

@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import replace
 
 from autoscaling.policies.policy import ReplicaProfile
-from autoscaling.signals.signals import NextStart, Signals
+from autoscaling.signals.signals import NextStart, Signals, third_quartile
 from deployments.engine_model.replica_rate import rate_at
 from deployments.scheduling.replica import ReplicaStatus
 
@@ -64,7 +64,8 @@ class CapacityEstimate:
 
     def resume(self, old: "CapacityEstimate", idle_s: float) -> None:
         """Goes on from what another has learned of equal replicas until `idle_s` ago."""
-        if old._replica_profile.limits == self._replica_profile.limits:
+        profile, other = self._replica_profile, old._replica_profile
+        if (profile.limits, profile.decode_weight) == (other.limits, other.decode_weight):
             kept = 0.5 ** (idle_s / _AGED_S)
             self._work, self._full_s, self._finished = kept * old._work, kept * old._full_s, kept * old._finished
 
@@ -123,7 +124,9 @@ class StartUps:
 
     def __init__(self, first_s: float) -> None:
         self._first_s = first_s
-        self._asked_s: deque[float] = deque()
+        self._asked: deque[tuple[float, bool]] = deque()
+        """Since when each replica starts, oldest first, and whether it was requested then: else another one was lost
+        (or a new owner has yet to hear of it), and nothing is learned from it."""
         self._seen: deque[float] = deque(maxlen=_KEPT)
         self._applied: int | None = None
         self._ready = 0
@@ -137,23 +140,22 @@ class StartUps:
             self._applied, self._ready = signals.applied, ready
             return
         more = signals.applied - self._applied
-        for _ in range(min(max(0, more), 10_000)):
-            self._asked_s.append(now)
-        for _ in range(min(max(0, -more), len(self._asked_s))):
-            self._asked_s.pop()  # the platform stops starting replicas first
-        for _ in range(min(max(0, ready - self._ready), len(self._asked_s))):
-            self._seen.append(now - self._asked_s.popleft())
-        if not signals.starting:
-            self._asked_s.clear()  # a replica that reports again was no start
+        for _ in range(min(max(0, ready - self._ready), len(self._asked))):
+            asked_s, requested = self._asked.popleft()
+            if requested:
+                self._seen.append(now - asked_s)
+        while len(self._asked) > signals.starting:
+            self._asked.pop()  # the platform stops starting replicas first; and one that reports again was no start
+        for _ in range(min(signals.starting, 10_000) - len(self._asked)):
+            self._asked.append((now, more > 0))
         changed = more or ready != self._ready or signals.next_start != self._next
         self._next = signals.next_start
         self._applied, self._ready = signals.applied, ready
-        if changed or self._asked_s:
-            ordered = sorted(self._seen)
-            known = ordered[(3 * len(ordered)) // 4] if ordered else self._first_s
+        if changed or self._asked:
+            known = third_quartile(self._seen) if self._seen else self._first_s
             if self._next is not None:
                 known = self._factor * self._next.seconds
-            running = now - self._asked_s[0] if self._asked_s else 0.0
+            running = now - self._asked[0][0] if self._asked else 0.0
             self.expected_s = max(known, running)
 
     def assume(self, factor: float) -> None:
@@ -165,7 +167,7 @@ class StartUps:
 
     def due_in_s(self, now: float) -> tuple[float, ...]:
         """In how many seconds each starting replica is expected, the oldest start first."""
-        return tuple(max(0.0, self.expected_s - (now - asked_s)) for asked_s in self._asked_s)
+        return tuple(max(0.0, self.expected_s - (now - asked_s)) for asked_s, _ in self._asked)
 
 
 _HALF_S = 300.0

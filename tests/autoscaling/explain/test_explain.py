@@ -1,5 +1,7 @@
 """What is told of a decision is what the policy itself answers when it is asked again."""
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from autoscaling.shadow.pair import Pair
 from cli.explain import chosen_logs
 from cli.run_dir import State
 from deployments.cell.control import Control, ControlKind
+from deployments.decision_log import log_files, read_log
 from tests.autoscaling.setups import entries_of, setup, stream
 from tests.cli.test_cli_run_dir import written
 from tests.commands import ran
@@ -90,6 +93,7 @@ def test_it_prints_and_is_plain_data(found: list[DecisionMoment]) -> None:
     head, *rest = reported.lines()
     assert "(" in head
     assert rest[0].startswith("  why: ")
+    assert "  computed: left_s inf" in replace(reported, terms={"left_s": math.inf}).lines()
     assert set(reported.as_json()) >= {"requested", "reason", "inputs", "terms", "turns", "insensitive"}
 
 
@@ -122,6 +126,30 @@ def test_the_command_says_what_is_no_log_and_no_time(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     assert "not a decision log" in ran("explain", "--log", str(tmp_path / "binary"), code=2).output
     assert "--at '0001-01-01T00:00': allowed" in ran("explain", "--at", "0001-01-01T00:00", code=2).output
+
+
+@pytest.mark.whole
+def test_the_command_reads_no_older_file_than_it_needs(tmp_path: Path) -> None:
+    pair, applied, log = Pair(setup(maximum=6)), 2, ScalingLog(tmp_path, "m", "here", max_bytes=8_000)
+    for signals in stream(100):
+        log.before(pair, signals.at_s, signals.unix_s)
+        decision = pair.decide(signals := replace(signals, applied=applied))
+        log.after(signals, (), decision)
+        applied = decision.requested
+    log.close()
+    files = log_files(tmp_path, log_name("m"))
+    known = [(one.decision.reason, one.record.signals.unix_s) for one in moments(read_log(files))]
+    assert len(files) > 2
+
+    def told(*given: str, code: int = 0) -> list[tuple[str, float]]:
+        named = [word for file in files for word in ("--log", str(file))]
+        output = ran("explain", "--reasons", "--json", *given, *named, code=code).output
+        return [] if code else [(one["reason"], one["at_unix_s"]) for one in json.loads(output)]
+
+    newest = sum(1 for _ in moments(read_log(files[-1:])))
+    files[0].write_text("no log")
+    assert told("--last", str(newest + 1)) == known[-newest - 1 :]
+    assert told("--last", "500", code=2) == []
 
 
 def test_the_only_model_is_found_whatever_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

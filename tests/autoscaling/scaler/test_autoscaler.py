@@ -79,7 +79,7 @@ def test_stale_books_leave_the_number_alone() -> None:
 def test_a_policy_that_fails_leaves_the_number_alone_and_is_counted() -> None:
     failing = scaler(666, 4)
     decision = failing.decide(moment())
-    assert (decision.requested, decision.limit, failing.failures) == (2, Limit.POLICY_FAILED, 1)
+    assert (decision.requested, decision.limit) == (2, Limit.POLICY_FAILED)
     assert decision.error == "RuntimeError: no idea"
     assert failing.decide(moment(1.0)).requested == 4
 
@@ -217,6 +217,18 @@ def test_a_cordoned_replica_is_replaced_and_comes_on_top() -> None:
     steady = Autoscaler(AsMany(0), Bounds(1, 10)).decide(moment(applied=3, replicas=cordoned, starting=0))
     assert (steady.requested, steady.desired, steady.reason, steady.changes) == (3, 3, "steady", False)
     assert scaler(3).decide(moment(applied=3, replicas=cordoned, starting=0)).requested == 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "bounds", "requested"),
+    [(2, Bounds(0, 2), 3), (0, Bounds(2, 8), 3), (2, Bounds(0, 2, ceiling=2), 2), (0, Bounds(2, 8, ceiling=2), 2)],
+)
+def test_a_cordoned_replica_is_on_top_of_the_bounds_but_not_of_the_ceiling(
+    wanted: int, bounds: Bounds, requested: int
+) -> None:
+    cordoned = (*replicas(1), *replicas(1, ReplicaStatus.CORDONED))
+    signals = moment(applied=2, replicas=cordoned, starting=0)
+    assert Autoscaler(Says(wanted), bounds).decide(signals).requested == requested
 
 
 def test_what_nobody_sees_has_not_gone() -> None:

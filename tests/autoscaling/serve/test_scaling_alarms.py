@@ -27,12 +27,15 @@ def test_what_cannot_be_read_is_an_alarm_and_no_change(run: Run) -> None:
     harness.cell.visible = False
     state = harness.turn()
     assert (state.requested, state.reason, state.alarms) == (2, "stale", ("stale",))
+    harness.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=3, until_unix_s=time.time() + 600))
+    state = harness.turn()
+    assert (state.requested, state.reason, state.alarms) == (3, "pinned", ("stale",)), "an order does not hide it"
     harness.cell.visible = True
     assert harness.turn().alarms == ()
 
 
 def test_more_than_there_is_room_for_is_not_asked(run: Run) -> None:
-    harness = run(ready=1, policy="fixed", count=1, maximum=None)
+    harness = run(ready=1, policy="fixed", count=1, minimum=1, maximum=None)
     harness.turn()
     harness.cell.book.take(Act(time.time(), ActKind.PIN, "m", "ada", replicas=50, until_unix_s=time.time() + 600))
     state = harness.turn()
@@ -58,7 +61,7 @@ def test_costs_that_are_missing_are_an_alarm_and_the_policy_does_without(run: Ru
 
 
 def test_what_runs_is_never_taken_away_for_want_of_room(run: Run) -> None:
-    harness = run(ready=12, policy="fixed", count=12, maximum=None)
+    harness = run(ready=12, policy="fixed", count=12, minimum=12, maximum=None)
     assert (harness.turn().requested, harness.cell.states[-1].alarms) == (12, ())
 
 
@@ -72,7 +75,7 @@ def test_a_log_that_cannot_be_written_stops_nothing(run: Run, tmp_path: Path) ->
 @pytest.mark.whole
 def test_a_replica_that_fetches_for_longer_than_the_limit_is_awaited(run: Run) -> None:
     """Two are asked for. One of them fetches on its node; nobody hears of the other, which has none."""
-    harness = run(ready=1, policy="fixed", count=3, maximum=None, unschedulable_s=1.0, retry_s=60.0)
+    harness = run(ready=1, policy="fixed", count=3, minimum=3, maximum=None, unschedulable_s=1.0, retry_s=60.0)
     start = ReplicaStart("r2", "m", "node", time.time(), Phase.FETCH, time.time(), {Phase.FETCH: 1.0})
     harness.cell.starts = CellStarts(running=(start,))
     states = [harness.turn() for _ in range(12)]

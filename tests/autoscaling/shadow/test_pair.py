@@ -11,6 +11,7 @@ import pytest
 from autoscaling.shadow.pair import Pair, Probation
 from autoscaling.signals.signals import Signals, unseen
 from deployments.cell.control import Control, ControlKind
+from deployments.engine_model.limits import EngineModelLimits
 from tests.autoscaling.scaler.moments import moment
 from tests.autoscaling.setups import setup, stream
 
@@ -116,6 +117,22 @@ def test_other_settings_keep_what_was_learned() -> None:
     assert pair.scaler.policy.capacity.per_s == capacity  # type: ignore[attr-defined]
     pair.configure(setup("fixed", count=4), 301.0)
     assert pair.decide(list(stream(303))[302]).requested == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({"start_up_s": 5.0}, True),
+        ({"decode_weight": 1.0}, False),
+        ({"limits": EngineModelLimits(64, 2_048, 9_999)}, False),
+    ],
+)
+def test_what_was_learned_is_kept_for_equal_replicas_alone(changed: dict[str, Any], kept: bool) -> None:
+    given = setup("backlog", **FIXED)
+    pair = Pair(given)
+    numbers(pair, stream(300))
+    pair.configure(replace(given, replica_profile=replace(given.replica_profile, **changed)), 300.0)
+    assert (pair.scaler.policy.capacity.per_s is not None) == kept  # type: ignore[attr-defined]
 
 
 def test_bounds_and_an_unchanged_policy_are_just_that() -> None:

@@ -18,7 +18,7 @@ def test_the_page_says_what_the_scheduler_says() -> None:
     snapshot = scheduler.snapshot(2.0)
     forecast = Forecast(0.0, 60.0, (1.0,), (0.1,))
     page = ScalingFacts("m", 7, 0.5, snapshot, {"interactive": 0.95})
-    signals = signals_from(read_scaling_facts(encode(page)), 50.0, 1e9, 4, 0.25, 9, forecast, False)
+    signals = signals_from(read_scaling_facts(encode(page)), 50.0, 1e9, 4, 0.25, schedulable=9, forecast=forecast)
     assert (signals.epoch, signals.age_s, signals.schedulable, signals.applied, signals.starting) == (7, 0.75, 9, 4, 2)
     assert signals.allowed("interactive") == pytest.approx(0.05)
     assert signals.allowed("other") == pytest.approx(0.01)

@@ -138,6 +138,8 @@ def test_those_that_live_are_told_from_those_that_ended() -> None:
     assert [one.who for one in history.living(MemberKind.GATEWAY)] == ["g2"]
     assert history.get(MemberKind.GATEWAY, "g2") is None
     assert history.get(MemberKind.GATEWAY, "g1") is not None
+    history.take(ready("g1", 3.0, "", MemberKind.GATEWAY))
+    assert {one.who for one in history.living(MemberKind.GATEWAY)} == {"g1", "g2"}, "it is back"
 
 
 def test_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 from cluster.versions import ENGINE, differences, versions_here
 from deployments.cell import directory as module
 from deployments.cell.act import Act, ActKind
+from deployments.cell.departure import DepartureCause, Ended, MemberKind
 from deployments.cell.directory import Directory
 from deployments.cell.listing import Listing
 from deployments.cell.node_check import NodesDiffer, check_own_node
@@ -178,6 +180,16 @@ async def test_who_is_unresponsive_leaves(monkeypatch: pytest.MonkeyPatch) -> No
     await asyncio.sleep(0.2)
     await one.register(facts("r2"))
     assert (await one.watch(-1, 1.0)).replicas == (facts("r2"),)
+
+
+async def test_what_comes_in_a_replicas_place_is_of_its_group() -> None:
+    one = Directory("secret")
+    for name, group in (("r1", "dear"), ("r2", "cheap"), ("r3", "dear")):
+        await one.register(replace(facts(name), group=group))
+        if name == "r1":
+            await one.ended(Ended(MemberKind.REPLICA, name, time.time(), DepartureCause.ENGINE_DIED, "demo@dear"))
+    (departure,) = (await one.watch(-1, 1.0)).departures.last
+    assert departure.replaced_by == "r3"
 
 
 async def test_a_new_directory_is_noticed() -> None:

@@ -17,6 +17,7 @@ from deployments.scheduling import Lease
 from tests.deployments.gateway.fake_engine import Behaviour, FakeEngine, pieces, waiting
 from tests.deployments.gateway.rig import ASK, SECRET, MakeRig, Rig, until
 from tests.deployments.gateway.test_gateway_deaths import asked, two
+from tests.deployments.gateway.test_gateway_groups import two_groups
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +65,12 @@ def test_the_cause_is_told_by_the_last_words(
     last: Load | None, failed: Failed | None, said_goodbye: bool, was_unresponsive: bool, cause: DepartureCause
 ) -> None:
     assert cause_of(last, failed, said_goodbye, was_unresponsive) is cause
+
+
+async def test_a_replica_of_a_group_is_told_as_such(make_rig: MakeRig) -> None:
+    rig, _, dear = await two_groups(make_rig)
+    await dear.kill()
+    assert (await departure_of(rig, dear)).model == "demo@dear"
 
 
 async def test_a_killed_replica_is_told_with_what_was_lost_and_what_came_instead(rig: Rig) -> None:

@@ -84,6 +84,13 @@ def test_flows_keep_the_names_of_their_lanes_when_another_is_put_in_front() -> N
     assert {flow.lane: flow.met for flow in scheduler.snapshot(2.0).flows} == {"short": 3, "long": 1}
 
 
+def test_what_came_to_a_lane_that_a_reload_takes_away_stays_counted() -> None:
+    scheduler, _ = crowded(3)
+    before = scheduler.snapshot(0.0).flows
+    scheduler.configure(RENAMED, 0.5)
+    assert scheduler.snapshot(0.5).flows == before, "whoever takes differences would take all else for new"
+
+
 def test_a_lease_from_before_a_reload_counts_for_the_lane_that_it_waited_in() -> None:
     scheduler, lease = crowded(1)
     scheduler.configure(RENAMED, 0.5)

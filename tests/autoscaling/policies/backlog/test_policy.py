@@ -102,6 +102,24 @@ def test_nothing_arrives_and_the_last_goes_and_the_first_request_brings_one_back
     assert not np.isnan(out.finished_s).any()
 
 
+def test_a_request_that_is_answered_elsewhere_at_once_wakes_a_model_at_zero() -> None:
+    scaling = policy()
+    answers = [scaling.decide(moment(float(at_s), ready=0, arrived_work=1_000.0 * (at_s > 2))) for at_s in (1, 2, 3)]
+    assert [(one.replicas, one.policy_reason) for one in answers[1:]] == [
+        (0, PolicyReason.STEADY),
+        (1, PolicyReason.WAKE),
+    ]
+
+
+def test_a_start_that_takes_longer_than_the_last_replica_may_idle_is_not_given_up() -> None:
+    scaling = policy(zero_after_s=300.0)
+    answers = [
+        scaling.decide(moment(float(second), ready=int(second > 700), applied=1, arrived_work=1_000.0 * (second > 0)))
+        for second in range(0, 1_100, 10)
+    ]
+    assert [10 * number for number, one in enumerate(answers) if not one.replicas][:1] == [1_000]
+
+
 def quiet_after(
     busy_s: int, until_s: int, bounds: Bounds, stray: float = 0.0, **settings: float
 ) -> list[ScalingDecision]:

@@ -30,6 +30,15 @@ def test_a_start_that_takes_longer_than_ever_counts_as_it_goes() -> None:
     assert starts.expected_s == 100.0
 
 
+def test_what_starts_in_place_of_a_lost_replica_is_due_too_and_teaches_nothing() -> None:
+    starts = StartUps(60.0)
+    for at_s, ready in ((0.0, 2), (10.0, 1), (20.0, 1)):
+        starts.look(moment(at_s, ready=ready, applied=2))
+    assert starts.due_in_s(20.0) == (50.0,)
+    starts.look(moment(30.0, ready=2))
+    assert (starts.due_in_s(30.0), starts.expected_s) == ((), 60.0)
+
+
 FULL_PER_S = 4_000.0
 
 
@@ -76,12 +85,14 @@ def test_costs_that_are_wrong_are_corrected_within_the_hour_in_either_direction(
 
 def test_what_was_learned_is_doubted_more_after_a_break_and_not_believed_of_other_replicas() -> None:
     old = watched(None, 16, 1_800)
-    new, other = (CapacityEstimate(ReplicaProfile(limits, 4.0)) for limits in (LIMITS, replace(LIMITS, sequences=64)))
-    for estimate in (new, other):
+    profile = ReplicaProfile(LIMITS, 4.0)
+    larger, reweighted = replace(profile, limits=replace(LIMITS, sequences=64)), replace(profile, decode_weight=1.0)
+    new, *others = (CapacityEstimate(one) for one in (profile, larger, reweighted))
+    for estimate in (new, *others):
         estimate.resume(old, 86_400.0)
     assert new.expected_per_s == pytest.approx(old.expected_per_s)
     assert new.doubt == pytest.approx(2**0.5 * old.doubt)
-    assert other.expected_per_s is None
+    assert [other.expected_per_s for other in others] == [None, None]
 
 
 def test_a_replica_that_runs_fewer_sequences_to_keep_itl_ms_has_less_capacity() -> None:
