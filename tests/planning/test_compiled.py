@@ -72,6 +72,27 @@ def test_compiled_and_interpreted_runs_agree_bit_for_bit() -> None:
     assert interpreted["outcomes"] == fast["outcomes"]
 
 
+@pytest.mark.long
+def test_the_commands_run_compiled(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "infra/compile.py"], cwd=compiled.ROOT, check=True, timeout=600)
+    trace = tmp_path / "trace.csv"
+    rows = (f"2023-11-16 18:15:{second:02d}.0,100,10\n" for second in range(60))
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(rows))
+    spec = "infra/specs/simulated-h100.yaml"
+    environment = {**os.environ, compiled.ASKED: "1"}
+    for command in (["simulate", spec, "--trace", str(trace)], ["plan", "infra/plans/one-region.yaml"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "cli.main", *command],
+            cwd=compiled.ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode in (0, 1), done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def _outcomes(asked: str) -> dict[str, dict[str, int] | list[str] | str]:
     environment = {**os.environ, compiled.ASKED: asked, "PYTHONPATH": str(compiled.ROOT)}
     done = subprocess.run(
