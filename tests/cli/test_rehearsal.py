@@ -57,8 +57,9 @@ class Fake:
     def __init__(self) -> None:
         self.sent = 0
 
-    async def send(self, body: Any) -> None:
+    async def send(self, body: Any) -> Sample:
         self.sent += 1
+        return Sample(0.0, 0.1, None, None, np.array([]), 1, None, None)
 
     async def settled(self) -> None:
         pass
