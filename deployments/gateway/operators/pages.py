@@ -103,6 +103,10 @@ class OperatorPages:
                 ErrorCode.NEEDS_RESTART,
                 f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}",
             )
+        try:
+            self.service.new_cache(desired.gateway.cache)
+        except RuntimeError as error:
+            raise ApiError(ErrorCode.INVALID_VALUE, str(error), param="gateway.cache.semantic") from error
         if changes and request.query_params.get("dry_run") != "1":
             await self.apply(desired)
         return JSONResponse(

@@ -3,10 +3,12 @@
 import asyncio
 import copy
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from cluster.files import shipped
 from cluster.spec import ClusterSpec
@@ -15,6 +17,7 @@ from deployments.gateway.entrance import digest_of
 from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_cache_semantic import MODELS
 
 
 async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple[int, dict[str, Any]]:
@@ -82,6 +85,26 @@ async def test_a_spec_that_cannot_be_read_changes_nothing_and_the_rest_is_follow
     assert (len(rig.dispatcher.replicas.ready), rig.service.spec) == (2, before)
     assert (await put(rig, changed(rig, scheduling={"promoted_share": 0.5})))[0] == 200
     assert rig.owner.scheduler.lanes.policy.promoted_share == 0.5
+
+
+async def test_what_needs_an_extra_that_is_missing_changes_nothing(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where it is applied, nor where another gateway, which has the extra, has applied it."""
+    monkeypatch.setitem(sys.modules, "usearch.index", None)
+    rig = await make_rig(engines=0, models=MODELS)
+    before, tenants = rig.service.spec, [{"name": "t", "keys": [digest_of("k")]}]
+    desired = changed(rig, tenants=tenants)
+    desired["gateway"]["cache"] = {"semantic": {"model": "encoder"}}
+    for params in ({"dry_run": "1"}, {}):
+        status, answer = await put(rig, desired, **params)
+        assert (status, answer["error"]["param"]) == (400, "gateway.cache.semantic")
+        assert "the extra `semantic`" in answer["error"]["message"]
+    await rig.directory.apply(ClusterSpec.model_validate(desired).model_dump_json())
+    await rig.add(FakeEngine())
+    assert (rig.service.spec, (await rig.get("/v1/models"))[0]) == (before, 200)
+    assert (await put(rig, changed(rig, tenants=tenants)))[0] == 200
+    assert (await rig.ask())[0] == 401
 
 
 async def test_a_request_is_explained(rig: Rig) -> None:
