@@ -107,6 +107,25 @@ async def test_what_needs_an_extra_that_is_missing_changes_nothing(
     assert (await rig.ask())[0] == 401
 
 
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_without_a_directory_nothing_is_applied(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    """And one that comes back is asked again: nobody waits for what was asked before."""
+
+    async def gone(*arguments: object) -> int:
+        await asyncio.sleep(PATIENCE_S * is_silent)
+        raise OSError("no head")
+
+    before, desired = rig.service.spec, changed(rig, scheduling={"promoted_share": 0.5})
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.directory, "apply", gone)
+        status, answer = await put(rig, desired)
+    assert (status, answer["error"]["code"], rig.service.spec) == (503, "no_directory", before)
+    assert ("may still" if is_silent else "no head") in answer["error"]["message"]
+    assert (await put(rig, desired))[0] == 200
+
+
 async def test_a_request_is_explained(rig: Rig) -> None:
     assert (await rig.ask(headers={"x-request-id": "mine/1"}))[0] == 200
     await rig.last()
