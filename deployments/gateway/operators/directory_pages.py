@@ -29,7 +29,7 @@ class BillQuestion(PageQuestion):
 
     since_ns: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
     until_ns: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
-    by: Annotated[str, Field(pattern=f"^({'|'.join(Dimension)}|,)*$")] = ",".join(Dimension)
+    by: Annotated[str, Field(pattern=f"^(({'|'.join(Dimension)})(,|$))*$")] = ",".join(Dimension)
 
     @property
     def dimensions(self) -> list[Dimension]:

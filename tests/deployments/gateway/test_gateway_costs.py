@@ -220,7 +220,7 @@ async def test_the_page_has_the_bill(rig: Rig) -> None:
     assert {line.key.hour_ns for line in found.lines} == {0}
     _, body = await rig.get("/raylane/cost?until_ns=3600")
     assert from_plain(body, Bill).lines == ()
-    for query, named in (("since_ns=-1", "since_ns"), ("by=tennant", "by"), ("since=1h", "since")):
+    for query, named in (("since_ns=-1", "since_ns"), ("by=tenanthour", "by"), ("since=1h", "since")):
         status, body = await rig.get(f"/raylane/cost?{query}")
         assert (status, body["error"]["param"]) == (400, named)
 
