@@ -105,7 +105,8 @@ def invalid(error: ValidationError) -> ApiError:
     """The first key that a question or a form has wrong."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    return ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key)
+    message = f"{key or 'the body'} = {shown(problem['input'])}: {problem['msg']}"
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=key or None)
 
 
 @asynccontextmanager
