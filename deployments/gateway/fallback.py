@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.gateway.connection import Connection
-from deployments.gateway.placed import NoRoom, Shared, TurnedAway, run_leased
+from deployments.gateway.placed import NoRoom, RejectedByModel, Shared, run_leased
 from deployments.openai.errors import ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import RejectCause, Request, Rung
@@ -57,7 +57,7 @@ class Fallback:
         )
         try:
             await run_leased(self.shared, self.dispatcher, other, client)
-        except TurnedAway as error:
+        except RejectedByModel as error:
             if error.error is ErrorCode.QUERY_OF_DEATH and ledger.resubmitted:
                 raise  # it has just killed replicas there
             client.body, client.given_body, ledger.degraded = before
