@@ -126,11 +126,16 @@ class ClusterSpec(Section):
 
     def _check_cache(self) -> None:
         semantic = None if self.gateway.cache is None else self.gateway.cache.semantic
-        encoders = [model.name for model in self.models if model.task == "embed"]
+        asking = [region for model in self.models if model.task == "generate" for region in self.regions_of(model)]
+        encoders = [
+            model.name
+            for model in self.models
+            if model.task == "embed" and all(region in self.regions_of(model) for region in asking)
+        ]
         if semantic is not None and semantic.model not in encoders:
             raise ValueError(
-                f"gateway.cache.semantic.model = {semantic.model!r}: allowed: a model whose task is 'embed' "
-                f"({', '.join(encoders) or 'there is none'})"
+                f"gateway.cache.semantic.model = {semantic.model!r}: allowed: a model whose task is 'embed', in all "
+                f"regions of those that generate ({', '.join(encoders) or 'there is none'})"
             )
 
     def _check_fallback(self, model: Model) -> None:

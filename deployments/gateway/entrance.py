@@ -169,7 +169,7 @@ EXTRA_HEADERS = "raylane.headers"
 _EXPOSED = (
     b"x-request-id, request-id, retry-after, server-timing, traceresponse, x-raylane-gateway, x-raylane-lane, "
     b"x-raylane-placement, x-raylane-resubmitted, x-raylane-region, x-raylane-degraded, x-raylane-dropped, "
-    b"x-raylane-cache, age"
+    b"x-raylane-cache, x-raylane-simulated, age"
 )
 _NAMES = re.compile(rb"[A-Za-z0-9-]+(?: *, *[A-Za-z0-9-]+)*")
 _LONGEST_NAMES = 2_048

@@ -2,7 +2,7 @@
 (docs/pressure.md).
 
 The scheduler rejects an impatient request where it would wait for too long and no peer cell takes it. The other model
-gets it as impatient, too. Where that has no room in time either, and the external tier (`external.py`) does not answer,
+gets it as impatient, too. Where that does not take it either, and the external tier (`external.py`) does not answer,
 the request waits for its own model as if there were no other, unless that had rejected it in any case.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from deployments.gateway.connection import Connection
-from deployments.gateway.placed import NoRoom, Shared, run_leased
+from deployments.gateway.placed import NoRoom, RejectedByModel, Shared, run_leased
+from deployments.openai.errors import ErrorCode
 from deployments.ownership.dispatcher import Dispatcher
 from deployments.scheduling import RejectCause, Request, Rung
 from deployments.telemetry.ledger import Degradation
@@ -56,7 +57,9 @@ class Fallback:
         )
         try:
             await run_leased(self.shared, self.dispatcher, other, client)
-        except NoRoom:
+        except RejectedByModel as error:
+            if error.error is ErrorCode.QUERY_OF_DEATH and ledger.resubmitted:
+                raise  # it has just killed replicas there
             client.body, client.given_body, ledger.degraded = before
             ledger.model, ledger.attempt_id, ledger.expected_prompt_tokens = own
             return False

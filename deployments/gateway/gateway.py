@@ -337,7 +337,8 @@ class Gateway:
 
     def _take_over(self, spec_json: str | None, number: int) -> None:
         """Applies the spec that the directory has. One that restarted may have lost it, or have an older one: it gets
-        this one again. Of one that cannot be read, as another version's, nothing is applied."""
+        this one again. Of one that cannot be read, as another version's, or that needs what is not installed here,
+        nothing is applied."""
         if spec_json is None or number < self._applied_number:
             if self._applied_json is not None:
                 again = asyncio.create_task(self._tell_again(self._applied_json, self._applied_number))
@@ -345,12 +346,11 @@ class Gateway:
             return
         if spec_json != self._applied_json:
             try:
-                spec = ClusterSpec.model_validate_json(spec_json)
-            except ValueError as error:
+                self.service.configure(ClusterSpec.model_validate_json(spec_json))
+            except (ValueError, RuntimeError) as error:
                 log.error("the spec that the directory has is not applied: %s", error)
                 return
             self._applied_json = spec_json
-            self.service.configure(spec)
             for owner_tracker in self._owner_trackers.values():
                 owner_tracker.configure()
         self._applied_number = number

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -21,6 +22,8 @@ from deployments.openai.fields import shown
 
 log = logging.getLogger("raylane.gateway")
 
+ORDER_S = 5.0
+"""So long the directory may take to put something in force."""
 QuestionT = TypeVar("QuestionT", bound="PageQuestion")
 Handler = Callable[[Request], Awaitable[Response]]
 _PATH_CHARS = 200
@@ -102,7 +105,24 @@ def invalid(error: ValidationError) -> ApiError:
     """The first key that a question or a form has wrong."""
     problem = error.errors(include_url=False)[0]
     key = ".".join(str(part) for part in problem["loc"])
-    return ApiError(ErrorCode.INVALID_VALUE, f"{key} = {shown(problem['input'])}: {problem['msg']}", param=key)
+    message = f"{key or 'the body'} = {shown(problem['input'])}: {problem['msg']}"
+    return ApiError(ErrorCode.INVALID_VALUE, message, param=key or None)
+
+
+@asynccontextmanager
+async def directory_answers(within_s: float) -> AsyncIterator[None]:
+    """Around a call of the cell's directory. Raises ApiError where it fails, or has not answered in time: then it may
+    still do what it was asked to."""
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except ApiError:
+        raise
+    except TimeoutError as error:
+        late = f"the directory has not answered for {within_s:g} s, but may still do what it was asked to"
+        raise ApiError(ErrorCode.NO_DIRECTORY, late) from error
+    except Exception as error:  # any failure of Ray, or of the disk under the audit
+        raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not do what it was asked to: {error!r}") from error
 
 
 class PageQuestion(BaseModel):

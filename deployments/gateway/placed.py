@@ -234,26 +234,30 @@ def note_placement(ledger: Ledger, placement: Placement, group: str | None) -> N
     )
 
 
-class NoRoom(ApiError):
-    """The model has no room for the request in time; nothing of an answer was sent."""
+class RejectedByModel(ApiError):
+    """The model does not take the request; nothing of an answer was sent."""
+
+
+class NoRoom(RejectedByModel):
+    """...since it has no room for it in time."""
 
     def __init__(self, error: ErrorCode, message: str, headers: Mapping[str, str], cause: RejectCause) -> None:
         super().__init__(error, message, headers=headers)
         self.cause = cause
 
 
-def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
+def turned_away(model: str, tenant: str, admission: Admission) -> RejectedByModel:
     """The error of a request that its lane did not take: each cause has its code, and so its status."""
     retry_after = max(1, math.ceil(admission.retry_after_s or 1))
     again = f"retry in {retry_after} s"
 
-    def error(code: ErrorCode, message: str) -> ApiError:
+    def error(code: ErrorCode, message: str) -> RejectedByModel:
         headers = {"retry-after": str(retry_after), "x-raylane-lane": admission.lane}
         if admission.cause is not None and admission.cause.blame is Blame.ROOM:
             return NoRoom(code, message, headers, admission.cause)
-        return ApiError(code, message, headers=headers)
+        return RejectedByModel(code, message, headers=headers)
 
-    def at_limit(code: ErrorCode, limited: str) -> ApiError:
+    def at_limit(code: ErrorCode, limited: str) -> RejectedByModel:
         return error(code, f"tenant {tenant!r} is at its limit of {limited} for model {model!r}; {again}")
 
     match admission.cause:
@@ -265,7 +269,7 @@ def turned_away(model: str, tenant: str, admission: Admission) -> ApiError:
             return at_limit(ErrorCode.CONCURRENCY_LIMIT, "requests at once")
         case RejectCause.CONTEXT:
             longer = f"the prompt and what it may generate are longer than the context of model {model!r}"
-            return ApiError(ErrorCode.CONTEXT_LENGTH, longer)
+            return RejectedByModel(ErrorCode.CONTEXT_LENGTH, longer)
         case RejectCause.QUERY_OF_DEATH:
             died = f"two replicas of model {model!r} died while this request, or one with the same body, ran"
             return error(ErrorCode.QUERY_OF_DEATH, f"{died}; it is not run again for {retry_after} s")

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -94,12 +94,13 @@ class Probe:
     tenant: str
     traffic_class: str
     turn: FirstTurn
-    marks: frozenset[str] = field(init=False)
     vector: Vector | None = None
     key: Key | None = None
 
-    def __post_init__(self) -> None:
-        self.marks = marks_of(self.turn.text)
+    @property
+    def marks(self) -> frozenset[str]:
+        """Read only of a text that has a vector: of one too long for that it would take a second."""
+        return marks_of(self.turn.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +154,12 @@ class SemanticIndex:
         index, entries = self._indexes.get(probe.tenant), self._entries[probe.tenant]
         if probe.vector is None or index is None or index.ndim != len(probe.vector):
             return None
-        matches = index.search(probe.vector, _NEAREST)
+        matches, marks = index.search(probe.vector, _NEAREST), probe.marks
         for number, distance in zip(matches.keys.tolist(), matches.distances.tolist(), strict=True):
             entry = entries[number]
             if entry.rest != probe.turn.rest or entry.key[0] not in versions or not self._is_kept(entry.key):
                 continue
-            is_equal = entry.marks == probe.marks
+            is_equal = entry.marks == marks
             self._similarity.observe((probe.model, "equal" if is_equal else "differ"), 1 - distance)
             if is_equal:
                 return 1 - distance, entry.key

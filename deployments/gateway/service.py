@@ -94,7 +94,10 @@ class Service:
 
     def configure(self, spec: ClusterSpec) -> None:
         """Takes over what can change of a spec while the cell runs (`live_spec.py`), and models whose replicas a
-        deployment replaces. Requests under way keep the time-outs that they began with."""
+        deployment replaces. Requests under way keep the time-outs that they began with. Raises RuntimeError, and takes
+        over nothing, where the spec needs an extra that is not installed."""
+        if (self.cache and self.cache.settings) != spec.gateway.cache:
+            self.cache = self.new_cache(spec.gateway.cache)
         self._spec = spec
         self._served: dict[str, Dispatcher] = {}
         for name, dispatcher in self.dispatchers.items():
@@ -104,8 +107,6 @@ class Service:
             )
             self._served |= dict.fromkeys(dispatcher.model.served_names, dispatcher)
         self.settings = spec.gateway
-        if (self.cache and self.cache.settings) != spec.gateway.cache:
-            self.cache = None if spec.gateway.cache is None else self._new_cache(spec.gateway.cache)
         self.keys = KeyRing(spec.tenants)
         self.cors = CorsRules(spec.gateway.cors)
         self._salts = Salts(spec, self._salt_secret)
@@ -291,7 +292,10 @@ class Service:
             policy = with_starts(policy, group_costs(spec, self.views_of(model), self._home))
         return policy, binding_of(spec)
 
-    def _new_cache(self, settings: CacheSpec) -> ResponseCache:
+    def new_cache(self, settings: CacheSpec | None) -> ResponseCache | None:
+        """Raises RuntimeError where an extra is missing."""
+        if settings is None:
+            return None
         encoder = None if settings.semantic is None else self.dispatchers.get(settings.semantic.model)
         return ResponseCache(settings, None if encoder is None else partial(embed, self.session, encoder))
 

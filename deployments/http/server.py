@@ -18,6 +18,7 @@ from deployments.http.limits import ClientLimits
 from deployments.http.protocol import GuardedProtocol
 
 _LOOK_S = 0.01
+_HANDSHAKE_S = 2.0
 
 
 class _Server(uvicorn.Server):
@@ -140,12 +141,17 @@ class HttpServer:
             pass
         for server in self._server.servers:
             server.close()
-        for connection in accepted:
-            await loop.connect_accepted_socket(
+        handshake_s = None if config.ssl is None else _HANDSHAKE_S
+        connecting = (
+            loop.connect_accepted_socket(
                 lambda: self._protocol(config=config, server_state=self._server.server_state, app_state={}),
                 connection,
                 ssl=config.ssl,
+                ssl_handshake_timeout=handshake_s,
             )
+            for connection in accepted
+        )
+        await asyncio.gather(*connecting, return_exceptions=True)  # a client that fails concerns no other
 
     async def stop(self, drain_s: float) -> None:
         """Refuses new connections, lets open exchanges end for `drain_s` seconds, then closes them."""

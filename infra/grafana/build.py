@@ -49,8 +49,16 @@ def hour(metric: str, by: str, where: str = "") -> Query:
     return query("sum by ({1}) (increase({0}[1h]))", metric, by, where)
 
 
-def seldom(metric: str, by: str, where: str = "") -> Query:
-    found = hour(metric, by, where)
+NEW = "sum by ({1}) (({0} unless {0} offset 1h) or increase({0}[1h]))"
+"""Where each gateway counts its own. (`increase` does not see the first event of a series, which begins with it.)"""
+_TOLD = "max by (cell, {1}) ({0})"
+NEW_IN_CELL = f"sum by ({{1}}) ({_TOLD} - (max by (cell, {{1}}) ({{0}} offset 1h) <= {_TOLD} or 0 * {_TOLD}))"
+"""Where one gateway shows what the whole cell has counted; a count that is lower now is a new cell's."""
+
+
+def seldom(metric: str, by: str, where: str = "", form: str = NEW_IN_CELL) -> Query:
+    """...and of the last hour's events, 0 where there were none."""
+    found = query(form, metric, by, where)
     return Query(f"{found.expr} or vector(0)", found.legend)
 
 
@@ -84,7 +92,7 @@ SERVICE = (
     Panel("Time between two pieces of a stream", "s", *quantiles("raylane_itl_seconds", "model")),
     Panel("Whole answers", "s", *quantiles("raylane_e2e_seconds", "model")),
     Panel("Requests/s by outcome", "reqps", rate("raylane_requests_total", "model outcome")),
-    Panel("Rejections, last hour", "none", seldom("raylane_rejections_total", "model cause")),
+    Panel("Rejections, last hour", "none", seldom("raylane_rejections_total", "model cause", form=NEW)),
     Panel("Tokens/s", "none", rate("raylane_tokens_total", "model kind")),
     Panel("Seconds of work that wait", "s", gauge("raylane_waiting_seconds", "model lane")),
     Panel("Where a request's time goes", "s", STAGES / Query(f"on () group_left () {ANSWERS.expr}", "")),
@@ -94,7 +102,7 @@ SERVICE = (
         "percentunit",
         rate(OF_TENANTS, "tenant", CACHED) / rate(OF_TENANTS, "tenant", IN),
     ),
-    Panel("Tenants' tokens/s", "none", rate(OF_TENANTS, "tenant")),
+    Panel("Tenants' tokens/s", "none", rate(OF_TENANTS, "tenant", 'kind=~"in|out"')),
     Panel(
         "Gateways",
         "s",

@@ -33,7 +33,8 @@ REFUSED = [
     ("gateway: {cache: {semantic: {model: m, serve: true}}}", "serve = true without `threshold`: needed: one"),
     (
         "gateway: {cache: {semantic: {model: m}}}",
-        "gateway.cache.semantic.model = 'm': allowed: a model whose task is 'embed' (there is none)",
+        "gateway.cache.semantic.model = 'm': allowed: a model whose task is 'embed', in all regions of those that "
+        "generate (there is none)",
     ),
     (
         "gateway: {timeouts: {total_s: .nan}}",
@@ -173,6 +174,15 @@ REFUSED_MODELS += [(MODEL % ("m", "", f", {key}"), reported) for key, reported i
 def test_refused_names_and_routes(more: str, reported: str) -> None:
     models = [MODEL % ("m", "", f", {more}"), MODEL % ("n", "", ""), MODEL % ("e", "", ", task: embed")]
     assert reported in problem(f"{HEAD}models: [{', '.join(models)}]")
+
+
+def test_an_encoder_runs_wherever_a_model_generates() -> None:
+    head = "name: x\nregions: [{name: r, pools: [{name: p}]}, {name: q, pools: [{name: p}]}]\n"
+    cache = "gateway: {cache: {semantic: {model: e}}}"
+    encoder = MODEL % ("e", "", ", task: embed, regions: [r]")
+    reported = problem(f"{head}models: [{MODEL % ('m', '', '')}, {encoder}]\n{cache}")
+    assert "'embed', in all regions of those that generate (there is none)" in reported
+    parse_spec(f"{head}models: [{MODEL % ('m', '', ', regions: [r]')}, {encoder}]\n{cache}")
 
 
 @pytest.mark.parametrize(("model", "reported"), REFUSED_MODELS)

@@ -263,6 +263,33 @@ def test_few_requests_page_nobody(tmp_path: Path) -> None:
 
 @needs_promtool
 @pytest.mark.whole
+@pytest.mark.parametrize(
+    ("name", "series", "minutes"),
+    [
+        *(
+            (name, {one.replace("}", f', gateway="{gateway}"}}'): of_gateway[gateway] for gateway in "ab"}, minutes)
+            for name, one in (("StartsFail", FAILED), ("ScalingImpaired", ALARMS), ("Departures", LOST))
+            for of_gateway, minutes in (
+                # The one hands on to the other; and a new cell has had fewer events than the old one.
+                ({"a": "2x30", "b": "_x29 2x60"}, {29: False, 30: False, 31: False, 50: False}),
+                ({"a": "5x30 stale", "b": "_x33 2x60"}, {29: False, 35: True, 60: False}),
+            )
+        ),
+        ("PrefixHitsFall", prefix("0+20x200 4000x300"), {150: False, 205: False, 260: False}),
+        (
+            "HopsBreak",
+            {of("raylane_hops_broken_total", peer="us", **MODEL): "0x10 1+1x90"},
+            {40: True},
+        ),
+    ],
+)
+def test_an_alert_knows_its_cause(tmp_path: Path, name: str, series: Series, minutes: Mapping[int, bool]) -> None:
+    told = {"alertname": f"Raylane{name}"}
+    fires(tmp_path, {**OWNED, **series}, {minute: [told] * is_on for minute, is_on in minutes.items()})
+
+
+@needs_promtool
+@pytest.mark.whole
 def test_drift_is_one_ticket_a_model_and_holds(tmp_path: Path) -> None:
     """Two gateways show the same figure from minute 5 to 15."""
     (rule,) = (one for one in rules() if one.get("alert") == "RaylaneTrafficOffWorksheet")

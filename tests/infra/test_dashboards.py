@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from deployments.telemetry.table import METRICS, Exporter, MetricKind
-from tests.infra.promtool import needs_promtool, promtool, rules
+from tests.infra.promtool import case_of, check, needs_promtool, promtool, rules
 from tests.source import ROOT
 
 FOLDER = ROOT / "infra" / "grafana"
@@ -65,6 +65,32 @@ def test_prometheus_reads_every_expression(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     promtool("check", "rules", file)
+
+
+GATEWAY, OTHER = (f'cell="c", model="m", gateway="{one}"' for one in "ab")
+REJECTED, FAILED = "raylane_rejections_total{cause='lane_full', %s}", "raylane_failed_starts_total{phase='load', %s}"
+REJECTED_A, FAILED_A = "Rejections, last hour A", "Failed starts and losses, last hour A"
+TOKENS = "raylane_tenant_tokens_total{tenant='t', kind='%s', %s}"
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("panel", "series", "value"),
+    [
+        (REJECTED_A, {REJECTED % GATEWAY: "_x100 2x50", REJECTED % OTHER: "7x150"}, 2),
+        (REJECTED_A, {REJECTED % GATEWAY: "0x100 2x50"}, 2),
+        (REJECTED_A, {REJECTED % GATEWAY: "5x100 2x50"}, 2),
+        (FAILED_A, {FAILED % GATEWAY: "_x100 2x50"}, 2),
+        (FAILED_A, {FAILED % GATEWAY: "2x100 stale", FAILED % OTHER: "_x99 2x50"}, 0),
+        (FAILED_A, {FAILED % GATEWAY: "5x100 stale", FAILED % OTHER: "_x105 2x50"}, 2),
+        (FAILED_A, {FAILED % f'cell="{cell}", model="m"': "0x100 2x50" for cell in "cd"}, 4),
+        ("Tenants' tokens/s A", {TOKENS % (kind, GATEWAY): "0+60x150" for kind in ("in", "out", "cached")}, 2),
+    ],
+)
+def test_a_panel_counts_each_once(tmp_path: Path, panel: str, series: dict[str, str], value: float) -> None:
+    """After two hours; the first event, and the same count at another gateway."""
+    sample = {"expr": f"round(max({expressions('1h')[panel]}), 0.1)", "eval_time": "2h"}
+    check(tmp_path, case_of(series, [{**sample, "exp_samples": [{"labels": "{}", "value": value}]}]))
 
 
 ADDED = {"cell", "instance", "job"}, {"gateway", "raylane_role"}, {"model", "replica", "raylane_role"}

@@ -5,12 +5,14 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from deployments.accounting.bill import Amounts, Bill, BillLine, LineKey, TimeShare
 from deployments.gateway.operators.report import CellReport, SloReport
 from deployments.wire import from_plain, to_plain
 from tests.cli.test_narrow import report as made_up_report
@@ -78,7 +80,14 @@ async def test_it_shows_what_status_shows(
     async def answer() -> CellReport:
         return report
 
+    async def bill(*asked: object) -> Bill:
+        key = LineKey(0, "here", "demo", "", TimeShare.WORK, "", "", Fraction(5, 2))
+        outside = replace(key, share=TimeShare.EXTERNAL, usd_per_hour=Fraction(0))
+        spent = Amounts(external_in=10**12, external_out=5 * 10**11)
+        return Bill((BillLine(key, Amounts(3_600 * 10**9)), BillLine(outside, spent)))
+
     rig = await make_rig()
+    monkeypatch.setattr(rig.directory, "cost_bill", bill)
     monkeypatch.setattr(rig.gateway._status, "report", answer)
     async with rig.post("/v1/completions", {**ASK, "user": HOSTILE}) as served:
         await served.read()
@@ -109,6 +118,8 @@ async def test_it_shows_what_status_shows(
             assert line["waiting"] == text(sum(lane["waiting"] for lane in model["lanes"]))
             assert (line["running"], line["finished"]) == (text(model["leases"]), text(model["endings"]["finished"]))
             assert (line["TTFT p50 ms"], line["p95"]) == tuple(text(model["ttft_ms"][one]) for one in ("p50", "p95"))
+        paid = {"replica-hours": "1.0000", "usd": "4.0000", "idle usd": "0.0000"}
+        assert await rows(page, "cost") == [{"model": name, **paid} for name in ("demo", "all")]
         for at, model in enumerate(status["models"]):
             await page.value(f"document.querySelector('#model').selectedIndex = {at}")
             await page.until(f"document.querySelector('#lanes').rows.length === {len(model['lanes']) + 1}")

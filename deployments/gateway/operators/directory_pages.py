@@ -13,9 +13,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deployments.accounting.bill import Bill, Dimension
-from deployments.gateway.own_page import OwnPage, PageQuestion, read_question
+from deployments.gateway.own_page import OwnPage, PageQuestion, directory_answers, read_question
 from deployments.gateway.service import Service
-from deployments.openai.errors import ApiError, ErrorCode
 from deployments.traffic.counts import Period
 from deployments.wire import to_plain
 
@@ -30,7 +29,7 @@ class BillQuestion(PageQuestion):
 
     since_ns: Annotated[int, Field(ge=0, lt=1 << 62)] = 0
     until_ns: Annotated[int, Field(ge=0, lt=1 << 62)] | None = None
-    by: Annotated[str, Field(pattern=f"^({'|'.join(Dimension)}|,)*$")] = ",".join(Dimension)
+    by: Annotated[str, Field(pattern=f"^(({'|'.join(Dimension)})(,|$))*$")] = ",".join(Dimension)
 
     @property
     def dimensions(self) -> list[Dimension]:
@@ -71,11 +70,8 @@ class DirectoryPages:
 
     async def _told(self, method: str, *given: object) -> Any:
         """What the directory answers, as plain values. Raises ApiError."""
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                found = await getattr(self.directory(), method).remote(*given)
-        except Exception as error:  # any failure of Ray
-            raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory does not answer: {error!r}") from error
+        async with directory_answers(_ANSWER_S):
+            found = await getattr(self.directory(), method).remote(*given)
         return await asyncio.to_thread(to_plain, found)
 
 

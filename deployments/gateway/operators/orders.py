@@ -25,7 +25,7 @@ from deployments.cell.control import LONGEST_S, MAX_REPLICAS, SHORTEST_S
 from deployments.cell.listing import Announced
 from deployments.cell.orders import Orders
 from deployments.gateway.feeds import ReplicaFeed
-from deployments.gateway.own_page import Handler, OwnPage, body_of
+from deployments.gateway.own_page import ORDER_S, Handler, OwnPage, body_of, directory_answers
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import not_served, shown
@@ -266,13 +266,8 @@ class OrderPages:
         return JSONResponse({**_plain(await self._reported(act)), **more})
 
     async def _reported(self, act: Act) -> Orders:
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                return await self.order(act)
-        except Exception as error:  # any failure of Ray, or of the disk under the audit
-            raise ApiError(
-                ErrorCode.NO_DIRECTORY, f"the directory did not accept the command, so it has no effect: {error!r}"
-            ) from error
+        async with directory_answers(ORDER_S):
+            return await self.order(act)
 
     def _model(self, group_key: str) -> Model:
         """The view that an order names: a model, or where it has several groups, one of these."""

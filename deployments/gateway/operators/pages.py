@@ -17,7 +17,7 @@ from deployments.gateway.operators.live_spec import LIVE, changes_between
 from deployments.gateway.operators.other_gateways import OtherGateways
 from deployments.gateway.operators.report import STATUS_PATH
 from deployments.gateway.operators.status import Status
-from deployments.gateway.own_page import Handler, OwnPage, body_of, invalid
+from deployments.gateway.own_page import ORDER_S, Handler, OwnPage, body_of, directory_answers, invalid
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 from deployments.openai.fields import shown
@@ -103,8 +103,13 @@ class OperatorPages:
                 ErrorCode.NEEDS_RESTART,
                 f"{keys}: needs a restart of the cluster; allowed to change while it runs: {', '.join(LIVE)}",
             )
+        try:
+            self.service.new_cache(desired.gateway.cache)
+        except RuntimeError as error:
+            raise ApiError(ErrorCode.INVALID_VALUE, str(error), param="gateway.cache.semantic") from error
         if changes and request.query_params.get("dry_run") != "1":
-            await self.apply(desired)
+            async with directory_answers(ORDER_S):
+                await self.apply(desired)
         return JSONResponse(
             {"changes": [{"key": change.key, "from": change.old, "to": change.new} for change in changes]}
         )

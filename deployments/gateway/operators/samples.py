@@ -42,12 +42,13 @@ def sources(
         known = gateways()
         return known[0] == min(known)
 
+    tenants: dict[str, str] = {}
     found: list[Source] = [
         lambda: (one for name, dispatcher in dispatchers.items() for one in of_model(name, dispatcher)),
         lambda: (one for name, tracker in owner_trackers.items() for one in of_ownership(name, tracker)),
         lambda: of_scaling(announced, {name for name, one in dispatchers.items() if one.own is not None}),
         lambda: of_cell(announced) if tells() else (),
-        lambda: of_cost(cost()) if tells() else (),
+        lambda: of_cost(cost(), tenants) if tells() else (),
     ]
     if settings.simulator_error is not None:
         found.append(simulator_error(Path(settings.simulator_error)))
@@ -195,9 +196,9 @@ def of_cell(announced: Announced) -> Samples:
             yield table.LAST_START, (model, phase.value), spent_s
 
 
-def of_cost(bill: Bill) -> Samples:
-    """What the settled hours cost, of the first hundred tenants by name, and of the others together."""
-    tenants: dict[str, str] = {}
+def of_cost(bill: Bill, tenants: dict[str, str]) -> Samples:
+    """What the settled hours cost, of the first hundred tenants, and of the others together. `tenants`: under which
+    name each was shown before, and is from now on."""
     sums: defaultdict[tuple[str, ...], list[Any]] = defaultdict(lambda: [Fraction(0), 0, 0, 0])
     for line in bill.lines:
         key, amounts = line.key, line.amounts

@@ -4,7 +4,6 @@ cell, written down as orders are.
 An autoscaler that finds a promoted policy wanting takes it back here, too.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,12 +17,11 @@ from deployments.cell.act import Act, ActKind
 from deployments.cell.listing import Announced
 from deployments.cell.orders import standing
 from deployments.gateway.operators.orders import ShadowForm, read_form
-from deployments.gateway.own_page import OwnPage, body_of
+from deployments.gateway.own_page import ORDER_S, OwnPage, body_of, directory_answers
 from deployments.gateway.service import Service
 from deployments.openai.errors import ApiError, ErrorCode
 
 SHADOW_PATH = "/raylane/shadow"
-_ANSWER_S = 5.0
 _MAX_BYTES = 64 << 10
 
 
@@ -49,21 +47,10 @@ class ShadowPage:
 
     async def _page(self, request: Request) -> Response:
         """Promotes the shadow, or takes the last promotion back. It is written down and done, or neither; which, is
-        unknown where no answer comes."""
+        unknown where no answer comes: `raylane explain` shows which policy is active."""
         form = read_form(ShadowForm, await body_of(request, _MAX_BYTES))
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                done = await self.exchange(lambda spec: self._exchanged(spec, form))
-        except ApiError:
-            raise
-        except TimeoutError as error:
-            late = (
-                f"the directory has not answered for {_ANSWER_S:g} s, but may still apply the change: "
-                "`raylane explain` shows which policy is active"
-            )
-            raise ApiError(ErrorCode.NO_DIRECTORY, late) from error
-        except Exception as error:  # any failure of Ray, or of the disk under the audit
-            raise ApiError(ErrorCode.NO_DIRECTORY, f"the directory did not accept the command: {error!r}") from error
+        async with directory_answers(ORDER_S):
+            done = await self.exchange(lambda spec: self._exchanged(spec, form))
         if done is None:
             raise ApiError(
                 ErrorCode.SPEC_CHANGED, "the spec was changed at the same time, so nothing was done; try again"

@@ -3,10 +3,12 @@
 import asyncio
 import copy
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from cluster.files import shipped
 from cluster.spec import ClusterSpec
@@ -15,6 +17,7 @@ from deployments.gateway.entrance import digest_of
 from deployments.telemetry.verdicts import RequestVerdict
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
 from tests.deployments.gateway.rig import ASK, PATIENCE_S, SECRET, MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_cache_semantic import MODELS
 
 
 async def put(rig: Rig, spec: Any, secret: str = SECRET, **params: str) -> tuple[int, dict[str, Any]]:
@@ -69,7 +72,9 @@ async def test_what_needs_a_restart_or_is_wrong_changes_nothing(rig: Rig) -> Non
     assert answer["error"]["message"].startswith("name: needs a restart")
     status, answer = await put(rig, changed(rig, scheduling={"promoted_share": 7}))
     assert (status, answer["error"]["param"]) == (400, "scheduling.promoted_share")
-    assert (await put(rig, b"{"))[0] == 400
+    for body in (b"{", b"[]"):
+        status, answer = await put(rig, body)
+        assert (status, answer["error"]["message"].startswith("the body = ")) == (400, True), answer
     assert (await put(rig, changed(rig), secret="wrong"))[0] == 401
     assert rig.service.spec == before
 
@@ -82,6 +87,45 @@ async def test_a_spec_that_cannot_be_read_changes_nothing_and_the_rest_is_follow
     assert (len(rig.dispatcher.replicas.ready), rig.service.spec) == (2, before)
     assert (await put(rig, changed(rig, scheduling={"promoted_share": 0.5})))[0] == 200
     assert rig.owner.scheduler.lanes.policy.promoted_share == 0.5
+
+
+async def test_what_needs_an_extra_that_is_missing_changes_nothing(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where it is applied, nor where another gateway, which has the extra, has applied it."""
+    monkeypatch.setitem(sys.modules, "usearch.index", None)
+    rig = await make_rig(engines=0, models=MODELS)
+    before, tenants = rig.service.spec, [{"name": "t", "keys": [digest_of("k")]}]
+    desired = changed(rig, tenants=tenants)
+    desired["gateway"]["cache"] = {"semantic": {"model": "encoder"}}
+    for params in ({"dry_run": "1"}, {}):
+        status, answer = await put(rig, desired, **params)
+        assert (status, answer["error"]["param"]) == (400, "gateway.cache.semantic")
+        assert "the extra `semantic`" in answer["error"]["message"]
+    await rig.directory.apply(ClusterSpec.model_validate(desired).model_dump_json())
+    await rig.add(FakeEngine())
+    assert (rig.service.spec, (await rig.get("/v1/models"))[0]) == (before, 200)
+    assert (await put(rig, changed(rig, tenants=tenants)))[0] == 200
+    assert (await rig.ask())[0] == 401
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_without_a_directory_nothing_is_applied(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, is_silent: bool
+) -> None:
+    """And one that comes back is asked again: nobody waits for what was asked before."""
+
+    async def gone(*arguments: object) -> int:
+        await asyncio.sleep(PATIENCE_S * is_silent)
+        raise OSError("no head")
+
+    before, desired = rig.service.spec, changed(rig, scheduling={"promoted_share": 0.5})
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.directory, "apply", gone)
+        status, answer = await put(rig, desired)
+    assert (status, answer["error"]["code"], rig.service.spec) == (503, "no_directory", before)
+    assert ("may still" if is_silent else "no head") in answer["error"]["message"]
+    assert (await put(rig, desired))[0] == 200
 
 
 async def test_a_request_is_explained(rig: Rig) -> None:

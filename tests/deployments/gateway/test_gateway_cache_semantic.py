@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+import time
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,16 @@ def test_nothing_crosses(kept: list[tuple[Any, Key]], asked: Any, gone: set[Key]
 
 async def no_vector(text: str, traffic_class: str) -> Vector | None:
     return None
+
+
+async def test_a_text_that_is_too_long_for_the_encoder_holds_up_no_other_request() -> None:
+    index = SemanticIndex(SemanticSpec(model="encoder", serve=True, threshold=0.9), no_vector, lambda key: True)
+    text, began_s = "How can I reset my password? " * 150_000, time.thread_time()
+    probe = Probe("demo", "t", "c", FirstTurn(text, b"rest"))
+    assert await index.look(probe, {"one"}) is None
+    index.add(probe, ("one", b"key"))
+    assert time.thread_time() - began_s < 0.05
+    assert index.nearest(probe, {"one"}) is None
 
 
 def test_the_index_forgets_what_is_not_kept_any_more() -> None:

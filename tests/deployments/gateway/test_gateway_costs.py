@@ -3,10 +3,11 @@
 import asyncio
 import time
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
-from deployments.accounting.bill import Bill, BillLine, Dimension, TimeShare, rows_by
+from deployments.accounting.bill import Amounts, Bill, BillLine, Dimension, LineKey, TimeShare, rows_by
 from deployments.accounting.facts import FACTS, AttemptUsage, Count
 from deployments.accounting.store import bill_in
 from deployments.gateway.entrance import digest_of
@@ -220,7 +221,7 @@ async def test_the_page_has_the_bill(rig: Rig) -> None:
     assert {line.key.hour_ns for line in found.lines} == {0}
     _, body = await rig.get("/raylane/cost?until_ns=3600")
     assert from_plain(body, Bill).lines == ()
-    for query, named in (("since_ns=-1", "since_ns"), ("by=tennant", "by"), ("since=1h", "since")):
+    for query, named in (("since_ns=-1", "since_ns"), ("by=tenanthour", "by"), ("since=1h", "since")):
         status, body = await rig.get(f"/raylane/cost?{query}")
         assert (status, body["error"]["param"]) == (400, named)
 
@@ -231,3 +232,13 @@ async def test_settled_hours_are_metrics(rig: Rig) -> None:
     lines = [line for line in (await rig.page("/metrics")).splitlines() if line.startswith("raylane_cost_")]
     assert any('share="idle"' in line and "replica_seconds" in line for line in lines)
     assert any('kind="output"' in line and 'share="work"' in line and not line.endswith(" 0.0") for line in lines)
+
+
+async def test_a_tenant_keeps_its_label_as_another_comes(rig: Rig) -> None:
+    key = LineKey(0, "here", "demo", "", TimeShare.WORK, "", "interactive", Fraction(1))
+    seen = []
+    for first in (5, 0):
+        keys = [replace(key, tenant=f"t{number:03}") for number in range(first, 105)]
+        rig.gateway._cost_totals.bill = Bill(tuple(BillLine(one, Amounts(1)) for one in keys))
+        seen.append({labels.partition('tenant="')[2][:4] for labels in await rig.samples("raylane_cost_usd_total")})
+    assert seen == [{f"t{number:03}" for number in range(5, 105)}, {*seen[0], "othe"}]

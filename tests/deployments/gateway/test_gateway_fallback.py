@@ -3,12 +3,15 @@
 import asyncio
 import dataclasses
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
+from deployments.gateway.entrance import digest_of
 from tests.deployments.gateway.fake_engine import DONE, FakeEngine, dying, event, good, waiting
 from tests.deployments.gateway.rig import ASK, MakeRig, Rig, until
+from tests.deployments.gateway.test_gateway_deaths import killed_by
 
 SETTINGS = {"max_model_len": 1_024}
 BIG = {"name": "big", "aliases": ["demo", "best"], "source": "/nowhere", "settings": SETTINGS}
@@ -99,6 +102,25 @@ async def test_what_waits_falls_back_as_the_last_replica_dies(make_rig: MakeRig)
     assert not any(task.done() for task in running), "they may have killed it, and wait for their own model"
     for task in running:
         task.cancel()
+
+
+@pytest.mark.parametrize("is_deadly", [False, True])
+async def test_what_the_other_model_rejects_waits_for_its_own(make_rig: MakeRig, is_deadly: bool) -> None:
+    """It is at its tenant's limit there, or its body has killed replicas, and its client was told."""
+    tenants = [{"name": "t", "keys": [digest_of("k")], "requests_per_minute": 600 if is_deadly else 1}]
+    rig = await make_rig(0, models=MODELS, classes=CLASSES, tenants=tenants)
+    for _ in range(3):
+        engine = await rig.add(FakeEngine("small"))
+        engine.behave = killed_by("deadly", engine)
+    ask = partial(rig.ask, {**ASK, "prompt": "deadly" if is_deadly else "alive"}, headers={"x-api-key": "k"})
+    assert (await ask())[0] == (422 if is_deadly else 200)
+    waits = asyncio.create_task(ask())
+    own = rig.service.dispatchers["big"].own
+    assert own is not None
+    await until(lambda: waits.done() or own.scheduler.lanes.jobs)
+    await rig.add(FakeEngine("big"))
+    assert (await waits)[0] == 200
+    assert ((await rig.last(2)).model, sum(len(one.seen) for one in rig.engines)) == ("big", 3 if is_deadly else 2)
 
 
 async def test_a_stream_that_has_begun_stays_where_it_is(make_rig: MakeRig) -> None:

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import subprocess
 from pathlib import Path
 
 import aiohttp
 import pytest
+from starlette.responses import PlainTextResponse
 
 from cluster.spec import GatewayTls
 from deployments.http.server import HttpServer
@@ -57,6 +59,29 @@ async def test_a_client_without_tls_gets_no_answer_and_harms_no_other(rig: Rig, 
     assert b"HTTP" not in await reader.read()
     writer.close()
     assert (await rig.ask(ssl=trusting(files)))[0] == 200
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_a_client_that_only_connects_does_not_hold_up_a_server_that_leaves(
+    files: GatewayTls, leaves: bool
+) -> None:
+    server = HttpServer(PlainTextResponse("hello"), "127.0.0.1", 0, 5, tls=(files.cert, files.key))
+    await server.start()
+    idle, good = (socket.create_connection(("127.0.0.1", server.port)) for _ in range(2))
+    if leaves:
+        idle.close()
+
+    def talk() -> bytes:
+        good.settimeout(5)
+        with trusting(files).wrap_socket(good, server_hostname="127.0.0.1") as secure:
+            secure.sendall(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            return b"".join(iter(lambda: secure.recv(4_096), b""))
+
+    talking = asyncio.get_running_loop().run_in_executor(None, talk)
+    await server.stop_accepting()  # at once: the loop has had no turn to accept them
+    assert (await talking).endswith(b"hello")
+    idle.close()
+    await server.stop(1)
 
 
 async def test_a_refusal_before_the_body_is_read_arrives(rig: Rig, files: GatewayTls) -> None:

@@ -125,7 +125,8 @@ function draw(model, kept) {
 function showCost({ lines }) {
   const hours = (some) => sum(some.map((line) => line.amounts.ns)) / 3.6e12;
   const price = (line) => String(line.key.usd_per_hour).split("/").reduce((above, below) => above / below);
-  const usd = (some) => sum(some.map((line) => hours([line]) * price(line)));
+  const external = ({ amounts }) => (amounts.external_in + amounts.external_out) / 1e12; // it is in picodollars
+  const usd = (some) => sum(some.map((line) => hours([line]) * price(line) + external(line)));
   const idle = (some) => usd(some.filter((line) => line.key.share === "idle"));
   const row = (model, some) => ({ model, hours: hours(some), usd: usd(some), idle_usd: idle(some) });
   const rows = Object.entries(Object.groupBy(lines, (line) => line.key.model)).map((one) => row(...one));
