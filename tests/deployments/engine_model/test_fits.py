@@ -8,7 +8,7 @@ from cluster.files import shipped
 from cluster.spec import Model, Pool, Speculative, load_spec
 from deployments.engine_model.cost_file import CostFile, SpeculationCosts, cost_file, read_cost_file
 from deployments.engine_model.cost_model import CostModel, Curve, line, plain_attention
-from deployments.engine_model.fits import limits_for, misfits
+from deployments.engine_model.fits import limits_for, misfits, names_accelerator
 from deployments.engine_model.limits import EngineModelLimits, Speculation
 from planning.unmodelled import UnmodelledKind, unmodelled
 
@@ -49,6 +49,21 @@ def test_another_accelerator_is_said(fitting: tuple[Model, Pool, CostFile], acce
     other = pool.model_copy(update={"accelerator": accelerator})
     assert (misfits(model, other, file) == ()) is fits
     assert misfits(model, other, file.model_copy(update={"basis": "measured", "hardware": "this machine"})) == ()
+
+
+@pytest.mark.parametrize(
+    ("hardware", "accelerator", "fits"),
+    [
+        ("1 x RTX 5090", "RTX-3090", False),
+        ("1 x RTX 3090", "RTX-3090", True),
+        ("2 x A100 40GB", "A100-80G", False),
+        ("2 x A100-80GB", "A100-80G", True),
+        ("2 x A100 80GB", "A100", True),
+        ("1 x H100 SXM", "H100-PCIE", False),
+    ],
+)
+def test_a_title_names_the_whole_type(hardware: str, accelerator: str, fits: bool) -> None:
+    assert names_accelerator(hardware, accelerator) is fits
 
 
 def test_another_model_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
