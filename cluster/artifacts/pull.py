@@ -57,9 +57,11 @@ def local_files(source: str, settings: Artifacts, report: ProgressReport = quiet
         held = pull(origin, cache, report)
     except StorageUnavailable as error:
         found = cache.newest(origin.source)
-        if found is not None and not damage(found):
-            logger.warning("%s; this node's own copy is used, as it was fetched before", error)
-            return LocalFiles(str(found.files), found)
+        if found is not None:
+            if not _problems(cache, found):
+                logger.warning("%s; this node's own copy is used, as it was fetched before", error)
+                return LocalFiles(str(found.files), found)
+            found.release()
         if _is_in_hub_cache(origin):
             logger.warning("%s; left to the engine, since Hugging Face's own cache knows the model", error)
             return LocalFiles(source)
@@ -129,24 +131,33 @@ def _ready(cache: ModelCache, name: str, may_read: bool) -> Held | None:
     held = cache.hold(name)
     if held is None:
         return None
-    is_new_boot = False
     try:
-        is_new_boot = held.manifest().boot_id not in (None, boot_id())
-        if is_new_boot and not may_read:
+        if not may_read and _is_of_earlier_boot(held):
             held.release()
             return None
-        problems = damage(held, read=is_new_boot)
+        problems = _problems(cache, held)
     except ArtifactError as error:  # a manifest that cannot be read
         problems = [str(error)]
     if not problems:
-        if is_new_boot:
-            cache.settle(held)
         return held
     held.release()
     if may_read:
         logger.warning("%s is damaged (%s), and fetched again", name, "; ".join(problems))
         cache.evict(name)
     return None
+
+
+def _is_of_earlier_boot(held: Held) -> bool:
+    return held.manifest().boot_id not in (None, boot_id())
+
+
+def _problems(cache: ModelCache, held: Held) -> list[str]:
+    """Its damage; files of an earlier boot are read for it, once. Raises ArtifactError."""
+    is_of_earlier_boot = _is_of_earlier_boot(held)
+    problems = damage(held, read=is_of_earlier_boot)
+    if is_of_earlier_boot and not problems:
+        cache.settle(held)
+    return problems
 
 
 def damage(held: Held, read: bool = False) -> list[str]:

@@ -175,9 +175,26 @@ def test_a_store_that_is_down_does_not_keep_a_replica_from_its_own_copy(
     listed = there.listing()
     there.source, there.listing = Unreachable.source, lambda: listed  # type: ignore[method-assign]
     held = pull(there, ModelCache(tmp_path / "cache"))
+    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
     found = local_files("s3://bucket/prefix", settings(tmp_path / "cache"))
     assert found.path == str(held.files)
     assert "cannot be reached; this node's own copy is used" in caplog.text
+    assert held.manifest().boot_id is None, "was read"
+
+
+def test_a_copy_that_a_power_failure_damaged_is_not_used_while_the_store_is_down(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ModelCache(tmp_path / "cache")
+    held = pull(origin(source), cache)
+    (held.files / "sub" / "weights").write_bytes(bytes(300 * KIB))
+    held.release()
+    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(Unreachable, "source", str(source))
+    monkeypatch.setattr(module, "origin_of", lambda *_: Unreachable())
+    with pytest.raises(StorageUnavailable):
+        local_files(str(source), settings(tmp_path / "cache"))
+    assert [entry.in_use for entry in cache.list()] == [False]
 
 
 def test_offline_hub_names_are_left_to_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
