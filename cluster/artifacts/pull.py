@@ -10,8 +10,9 @@ from typing import Protocol
 
 from cluster.artifacts.cache import Held, ModelCache
 from cluster.artifacts.download import Download
+from cluster.artifacts.folder import FolderOrigin
 from cluster.artifacts.manifest import RemoteFile, boot_id, entry_name, problem_of, version_of
-from cluster.artifacts.sources import S3, SHIPPED, ArtifactError, StorageUnavailable, resolve_source
+from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, folder_of, resolve_source
 from cluster.fetch_progress import FetchStep, ProgressReport, quiet
 from cluster.spec import Artifacts
 
@@ -71,17 +72,16 @@ def local_files(source: str, settings: Artifacts, report: ProgressReport = quiet
 
 def origin_of(source: str, settings: Artifacts) -> Origin | None:
     """Where to fetch a source from; None where the engine is to use it as it is. Raises ArtifactError."""
+    folder = folder_of(source) if settings.copy_folders else None
+    if folder is not None and not os.path.exists(folder):
+        return FolderOrigin(str(folder))  # which cannot be listed: a copy may be there
     resolved = resolve_source(source)
     if resolved.startswith(S3):
         from cluster.artifacts.s3 import S3Origin  # boto3 takes half a second to import
 
         return S3Origin(resolved)
     if resolved.startswith("/"):
-        if not settings.copy_folders or source in SHIPPED:
-            return None
-        from cluster.artifacts.folder import FolderOrigin
-
-        return FolderOrigin(resolved)
+        return None if folder is None else FolderOrigin(resolved)
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     from cluster.artifacts.hub import HubOrigin

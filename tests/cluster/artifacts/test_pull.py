@@ -197,6 +197,14 @@ def test_a_copy_that_a_power_failure_damaged_is_not_used_while_the_store_is_down
     assert [entry.in_use for entry in cache.list()] == [False]
 
 
+def test_a_folder_that_is_away_does_not_keep_a_replica_from_its_own_copy(source: Path, tmp_path: Path) -> None:
+    held = local_files(str(source), settings(tmp_path / "cache"))
+    source.rename(tmp_path / "away")
+    assert local_files(str(source), settings(tmp_path / "cache")).path == held.path
+    with pytest.raises(ArtifactError, match="cannot be read: No such file"):
+        local_files(str(source), settings(tmp_path / "another"))
+
+
 def test_offline_hub_names_are_left_to_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert origin_of("org/model", settings(tmp_path)) is None
