@@ -113,6 +113,13 @@ class HubOrigin:
         except HFValidationError:
             return False
 
+    def for_engine(self) -> str:
+        """How the engine finds the model in that cache: by its name; a revision, which it takes in no name, by its
+        folder. Raises ArtifactError."""
+        if self._revision is None:
+            return self.source
+        return self._asked(lambda: snapshot_download(self._repository, revision=self._revision, local_files_only=True))
+
     def _asked(self, ask: Callable[[], ResultT]) -> ResultT:
         where = f"source {self.source!r}"
         try:

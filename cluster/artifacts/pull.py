@@ -52,7 +52,7 @@ def local_files(source: str, settings: Artifacts, report: ProgressReport = quiet
     """
     origin = origin_of(source, settings)
     if origin is None:
-        return LocalFiles(resolve_source(source))
+        return LocalFiles(_for_engine(resolve_source(source)))
     cache = open_cache(settings)
     try:
         held = pull(origin, cache, report)
@@ -65,7 +65,7 @@ def local_files(source: str, settings: Artifacts, report: ProgressReport = quiet
             found.release()
         if _is_in_hub_cache(origin):
             logger.warning("%s; left to the engine, since Hugging Face's own cache knows the model", error)
-            return LocalFiles(source)
+            return LocalFiles(_for_engine(source))
         raise
     return LocalFiles(str(held.files), held)
 
@@ -87,6 +87,14 @@ def origin_of(source: str, settings: Artifacts) -> Origin | None:
     from cluster.artifacts.hub import HubOrigin
 
     return HubOrigin(resolved)
+
+
+def _for_engine(resolved: str) -> str:
+    if resolved.startswith("/"):
+        return resolved
+    from cluster.artifacts.hub import HubOrigin
+
+    return HubOrigin(resolved).for_engine()
 
 
 def _is_in_hub_cache(origin: Origin) -> bool:

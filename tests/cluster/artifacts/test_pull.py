@@ -211,6 +211,24 @@ def test_offline_hub_names_are_left_to_the_engine(tmp_path: Path, monkeypatch: p
     assert local_files("org/model", settings(tmp_path)).path == "org/model"
 
 
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_a_revision_is_left_to_the_engine_as_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: str
+) -> None:
+    known, commit = tmp_path / "hub" / "models--org--model", "0" * 40
+    snapshot = known / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (known / "refs").mkdir()
+    (known / "refs" / "v1").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    assert local_files("org/model@v1", settings(tmp_path)).path == str(snapshot)
+    with pytest.raises(ArtifactError, match="source 'org/model@v2': the hub cannot be used"):
+        local_files("org/model@v2", settings(tmp_path))
+
+
 @pytest.mark.parametrize("name", ["../up", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"])
 def test_no_name_leaves_the_folder(name: str) -> None:
     with pytest.raises(ArtifactError, match="allowed: a relative path"):
