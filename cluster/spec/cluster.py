@@ -342,9 +342,15 @@ class ClusterSpec(Section):
             raise ValueError(
                 f"{model.where}.pool: {model.pool!r} is unknown; allowed: {', '.join(p.name for p in region.pools)}"
             )
-        for pool in pools:
-            if need <= _ranks_on(pool, model):
+        wide = [pool for pool in pools if need <= _ranks_on(pool, model)]
+        for pool in wide:
+            if model.cpus <= (pool.cpus_per_node or model.cpus):
                 return pool
+        if wide:
+            raise ValueError(
+                f"{model.where}.settings.cpus = {model.cpus:g}: no node of {region.name} that could hold it has so "
+                f"many cores (cpus_per_node); allowed: at most {max(pool.cpus_per_node or 0 for pool in wide)}"
+            )
         maximum = max(_ranks_on(pool, model) for pool in pools)
         if maximum == 0:
             where = f"regions.{region.name}.pools.{pools[0].name}.gpus_per_node = 0"

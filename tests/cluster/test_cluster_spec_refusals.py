@@ -207,6 +207,17 @@ def test_ranks_on_cpus_share_the_cores_of_a_replica() -> None:
     parse_spec(f"{regions}models: [{model % (settings + ', cpus: 8')}]")
 
 
+def test_a_pool_has_the_cores_of_a_replica() -> None:
+    def spec(cpus: int) -> str:
+        pools = "{name: small, cpus_per_node: 4}, {name: large, cpus_per_node: 64}"
+        model = f"{{name: m, source: s, settings: {{max_model_len: 99, cpus: {cpus}}}}}"
+        return f"name: x\nregions: [{{name: r, pools: [{pools}]}}]\nmodels: [{model}]"
+
+    fitting = parse_spec(spec(16))
+    assert fitting.pool_of(fitting.models[0], fitting.regions[0]).name == "large"
+    assert "models.m.settings.cpus = 65: no node of r that could hold it has so many cores" in problem(spec(65))
+
+
 def test_a_pool_of_gpus_that_are_not_known_and_not_counted() -> None:
     model = "models: [{name: m, source: s, settings: {max_model_len: 99}}]"
     reported = problem(f"name: x\nregions: [{{name: r, pools: [{{name: p, accelerator: H1000}}]}}]\n{model}")
