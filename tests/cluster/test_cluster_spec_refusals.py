@@ -134,6 +134,13 @@ REFUSED_MODELS = [
 ]
 REFUSED_SETTINGS = [
     ("extra: {max_num_seqs: 4}", "max_num_seqs = 4: allowed: beside `extra`, as the key settings.max_num_seqs"),
+    ("extra: {port: 1}", "port = 1: set by raylane; allowed: another argument of vLLM"),
+    ("max_lora_rank: 20", "max_lora_rank = 20: allowed: 1, 8, 16, 32, 64, 128, 256, 320, 512"),
+    ("max_num_batched_tokens: 128", "settings.max_num_batched_tokens = 128: allowed: at least max_num_seqs = 256"),
+    (
+        "max_num_batched_tokens: 64, max_num_seqs: 8, chunked_prefill: false",
+        "settings.max_num_batched_tokens = 64: allowed without chunked_prefill: at least max_model_len = 99",
+    ),
     ("dtype: int8", "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32"),
     ("kv_cache_memory_bytes: 5", "= 5: allowed: a whole number, 1048576 to 4398046511104 or null"),
     (
@@ -145,6 +152,10 @@ REFUSED_SETTINGS = [
     ("stream_interval: 0", "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096"),
 ]
 REFUSED_KEYS = [
+    (
+        "groups: [{name: g, settings: {max_num_seqs: 4096}}]",
+        "groups.g: settings.max_num_batched_tokens = 2048: allowed: at least max_num_seqs = 4096",
+    ),
     ("replicas: {count: -1}", "replicas.count = -1: allowed: a whole number, 0 to 10000"),
     ("replicas: {count: 1, min: 5}", "min = 5 with count = 1: allowed: with `max`, or min = count"),
     ("replicas: {count: 2, min: 0}", "min = 0 with count = 2: allowed: with `max`, or min = count"),
