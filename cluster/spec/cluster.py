@@ -95,7 +95,7 @@ class ClusterSpec(Section):
                 "lanes.name = 'promoted': allowed: any other name; promoted requests have their own lane of this name"
             )
         bounds = [lane.up_to_tokens for lane in self.lanes]
-        if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
+        if bounds[-1] is not None or None in bounds[:-1] or sorted({bound for bound in bounds if bound}) != bounds[:-1]:
             raise ValueError(
                 f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone"
             )
@@ -123,6 +123,7 @@ class ClusterSpec(Section):
         known = [region.name for region in self.regions]
         for where, names in [("", model.regions), *((f"groups.{one.name}.", one.regions) for one in model.groups)]:
             check_known(f"models.{model.name}.{where}regions", names, known)
+            check_unique(f"models.{model.name}.{where}regions", names or ())
 
     def _check_cache(self) -> None:
         semantic = None if self.gateway.cache is None else self.gateway.cache.semantic

@@ -161,7 +161,7 @@ class Group(Section):
     """
 
     name: Name
-    regions: tuple[Name, ...] | None = None
+    regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     source: str | None = None
     settings: GroupSettings = GroupSettings()
@@ -218,7 +218,7 @@ class Model(Section):
     health: Health = Health()
     replicas: ReplicasSpec = ReplicasSpec()
     autoscaling: Autoscaling | None = None
-    regions: tuple[Name, ...] | None = None
+    regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
