@@ -15,6 +15,8 @@ def problem(text: str) -> str:
 
 KEY = "sha256:" + "0" * 64
 REFUSED = [
+    ("artifacts: {cache: ~models/x}", "artifacts.cache = '~models/x': allowed: a text of the form ^(/|~/|~$)"),
+    ("starts: {compile_cache: ~x}", "starts.compile_cache = '~x': allowed: a text of the form ^(/|~/|~$)"),
     ("ladder: [{rung: shed, classes: [x]}]", "ladder.classes = 'x': unknown; allowed: interactive, completion, batch"),
     ("ladder: [{rung: clamp, classes: [batch]}]", "max_tokens = None: allowed: a number for `clamp`"),
     ("ladder: [{rung: shed, classes: [batch], max_tokens: 9}]", "max_tokens = 9: allowed: a number for `clamp`"),
