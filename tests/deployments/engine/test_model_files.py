@@ -71,6 +71,8 @@ def test_the_version_is_another_where_weights_or_settings_are(tmp_path: Path, co
             lease.release()
         return local.version
 
+    if not copied:  # a copy refuses it
+        (tmp_path / "model" / "old").symlink_to("/nowhere")
     first = version(model)
     assert first
     more = model.model_copy(update={"replicas": ReplicasSpec(count=2), "owner": "x"})
