@@ -100,6 +100,12 @@ def test_a_measured_file_remembers_how_its_engine_scheduled() -> None:
         assert cost_file("m", "a machine", "measured", limits, model).limits() == limits
 
 
+def test_a_step_takes_time() -> None:
+    model = CostModel(line(0.0, 0.0), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
+    with pytest.raises(ValueError, match="dense = 0 for a step of one token: allowed: above 0"):
+        cost_file("m", "a machine", "measured", EngineModelLimits(8, 256, 4_000), model)
+
+
 def test_speculation_is_what_the_spec_asks_for_as_far_as_its_method_was_measured(
     fitting: tuple[Model, Pool, CostFile],
 ) -> None:
