@@ -54,6 +54,10 @@ def resolve_source(source: str) -> str:
     raise ArtifactError(f"source {source!r}: {folder} holds no {' or '.join(_MARKS)}; allowed: {_KINDS}")
 
 
+def is_hub_name(source: str) -> bool:
+    return source not in SHIPPED and not source.startswith((S3, *_FOLDERS))
+
+
 def folder_of(source: str) -> Path | None:
     """The absolute path of the folder that a source names, if any, be it there or not. Raises ArtifactError."""
     try:

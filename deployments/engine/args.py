@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from cluster.artifacts import resolve_source
 from cluster.spec import ClusterSpec, EngineSettings, Model, Speculative
-from deployments.engine.environment import TRACES_ENDPOINT, resolve_adapter
+from deployments.engine.environment import TRACES_ENDPOINT
 from deployments.engine.steps import known_costs
 
 _MIN_QUEUE = 4_096
@@ -142,7 +142,7 @@ def _lora(model: Model) -> dict[str, Any]:
         "enable_lora": True,
         "max_loras": model.settings.max_loras,
         "max_lora_rank": model.settings.max_lora_rank,
-        "lora_modules": [{"name": adapter.name, "path": resolve_adapter(adapter.source)} for adapter in model.adapters],
+        "lora_modules": [{"name": adapter.name, "path": resolve_source(adapter.source)} for adapter in model.adapters],
     }
 
 
