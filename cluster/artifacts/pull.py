@@ -1,5 +1,6 @@
 """From a source to a local folder: fetched once for each node, however many processes ask, and held while in use."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -151,7 +152,8 @@ def _ready(cache: ModelCache, name: str, may_read: bool) -> Held | None:
     held.release()
     if may_read:
         logger.warning("%s is damaged (%s), and fetched again", name, "; ".join(problems))
-        cache.evict(name)
+        with contextlib.suppress(ArtifactError):  # in use: replaced when the new one is whole
+            cache.evict(name)
     return None
 
 

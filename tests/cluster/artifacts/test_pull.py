@@ -66,14 +66,19 @@ def test_a_changed_source_is_another_entry(source: Path, tmp_path: Path) -> None
     assert (first.files / "config.json").read_text() == "{}"
 
 
-def test_a_damaged_entry_is_fetched_again(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_damaged_entry_is_fetched_again(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, in_use: bool
+) -> None:
     cache = ModelCache(tmp_path / "cache")
     held = pull(origin(source), cache)
     (held.files / "config.json").write_text("truncated or longer")
     assert damage(held) == ["config.json: 19 bytes, not 2"]
-    held.release()
+    if not in_use:
+        held.release()
     again = pull(origin(source), cache)
     assert (again.files / "config.json").read_text() == "{}"
+    assert list((tmp_path / "cache" / "trash").iterdir()) == []
     assert "config.json: 19 bytes, not 2" in caplog.text
 
 
