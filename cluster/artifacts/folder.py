@@ -9,11 +9,10 @@ from pathlib import Path
 from awscrt.checksums import crc64nvme
 
 from cluster.artifacts.download import Download
-from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
+from cluster.artifacts.manifest import PIECE, CachedFile, RemoteFile, checked_listing
 from cluster.artifacts.sources import ArtifactError, StorageUnavailable
 
 _FILES_AT_ONCE = 4
-_PIECE = 1 << 20
 
 
 class FolderOrigin:
@@ -75,7 +74,7 @@ def _copy(file: RemoteFile, download: Download) -> CachedFile:
 def _pieces(file: RemoteFile) -> Iterator[bytes]:
     try:
         with open(file.key, "rb", buffering=0) as source:
-            while piece := source.read(_PIECE):
+            while piece := source.read(PIECE):
                 yield piece
             facts = os.fstat(source.fileno())
     except OSError as error:
