@@ -66,7 +66,7 @@ def up(
     ] = None,
 ) -> None:
     """Start a cluster on this machine, and run it until Ctrl-C; or deploy it on a Ray cluster."""
-    cluster, home = _load(spec, region, port)
+    cluster, home = _load(spec, region, port, holds_files=address is None)
     run_dir = RunDir(cluster.short_cell_name(home))
     if address is not None:
         if detach:
@@ -112,7 +112,7 @@ def _run_until_stopped(cluster: ClusterSpec, home: Region, run_dir: RunDir) -> N
             raise typer.Exit(status)
 
 
-def _load(path: Path | None, region: str | None, port: int | None) -> tuple[ClusterSpec, Region]:
+def _load(path: Path | None, region: str | None, port: int | None, holds_files: bool) -> tuple[ClusterSpec, Region]:
     try:
         spec = load_spec(path or shipped("specs/local.yaml"))
         if region is None and len(spec.regions) > 1:
@@ -125,7 +125,8 @@ def _load(path: Path | None, region: str | None, port: int | None) -> tuple[Clus
         port = port or _own_port(home)
         if port is not None:
             spec = spec.model_copy(update={"gateway": spec.gateway.model_copy(update={"port": port})})
-        if problems := [*missing_sources(spec), *not_served(spec), *cost_problems(spec), *scaling_problems(spec)]:
+        missing = missing_sources(spec) if holds_files else []  # else `join` asks the nodes
+        if problems := [*missing, *not_served(spec), *cost_problems(spec), *scaling_problems(spec)]:
             fail("; ".join(problems), code=2)
     except InputError:
         raise

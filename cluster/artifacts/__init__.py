@@ -7,4 +7,4 @@ which files are whole; `cluster/fetch_progress.py` shows how far a fetch is.
 
 from cluster.artifacts.cache import Held, ModelCache
 from cluster.artifacts.pull import LocalFiles, local_files
-from cluster.artifacts.sources import ArtifactError, StorageUnavailable, missing_sources, resolve_source
+from cluster.artifacts.sources import ArtifactError, StorageUnavailable, is_hub_name, missing_sources, resolve_source

@@ -119,7 +119,8 @@ class ModelCache:
             os.close(lock)
 
     def publish(self, name: str, manifest: Manifest) -> Held:
-        """Makes the partial folder of that name an entry, in one move, and holds it. The caller has its lock."""
+        """Makes the partial folder of that name an entry, in one move, and holds it; it takes the place of a damaged
+        one that is in use. The caller has its lock."""
         partial = self._partial / name
         (partial / "plan.json").unlink(missing_ok=True)
         write_json(partial / "manifest.json", manifest)
@@ -128,6 +129,8 @@ class ModelCache:
         assert lease is not None
         for path in (partial / "manifest.json", partial):
             sync_to_disk(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._discard(self._entries / name)
         partial.rename(self._entries / name)
         sync_to_disk(self._entries)
         return Held(self._entries / name, lease)
@@ -218,12 +221,15 @@ class ModelCache:
             return not folder.exists()
         try:
             if folder.exists() and (not entry.whole or _is_at(lock, guard)):
-                trash = self._trash / f"{entry.name}-{uuid.uuid4().hex}"
-                folder.rename(trash)
-                shutil.rmtree(trash, ignore_errors=True)
+                self._discard(folder)
         finally:
             os.close(lock)
         return True
+
+    def _discard(self, folder: Path) -> None:
+        trash = self._trash / f"{folder.name}-{uuid.uuid4().hex}"
+        folder.rename(trash)
+        shutil.rmtree(trash, ignore_errors=True)
 
     def list(self) -> list[CacheEntry]:
         """All entries and partial downloads, by name. What is in use counts as used now."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from awscrt.checksums import crc64nvme
 
 from cluster.artifacts.download import Download
-from cluster.artifacts.manifest import CachedFile, RemoteFile, checked_listing
-from cluster.artifacts.sources import ArtifactError
+from cluster.artifacts.manifest import PIECE, CachedFile, RemoteFile, checked_listing
+from cluster.artifacts.sources import ArtifactError, StorageUnavailable
 
 _FILES_AT_ONCE = 4
-_PIECE = 1 << 20
 
 
 class FolderOrigin:
@@ -33,9 +32,8 @@ class FolderOrigin:
                     raise ArtifactError(f"source {self.source!r}: {path} is neither a file nor a folder")
                 files.append(RemoteFile(str(path.relative_to(root)), facts.st_size, str(facts.st_mtime_ns), str(path)))
         except OSError as error:
-            raise ArtifactError(
-                f"source {self.source!r}: cannot be read: {error.strerror} ({error.filename})"
-            ) from error
+            kind = ArtifactError if os.path.isdir(root) else StorageUnavailable
+            raise kind(f"source {self.source!r}: cannot be read: {error.strerror} ({error.filename})") from error
         if not files:
             raise ArtifactError(f"source {self.source!r}: holds no files; allowed: a model's folder")
         return checked_listing(self.source, files)
@@ -76,7 +74,7 @@ def _copy(file: RemoteFile, download: Download) -> CachedFile:
 def _pieces(file: RemoteFile) -> Iterator[bytes]:
     try:
         with open(file.key, "rb", buffering=0) as source:
-            while piece := source.read(_PIECE):
+            while piece := source.read(PIECE):
                 yield piece
             facts = os.fstat(source.fileno())
     except OSError as error:

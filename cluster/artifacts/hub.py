@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from huggingface_hub import HfApi, snapshot_download, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -59,7 +59,14 @@ class HubOrigin:
 
     def listing(self) -> tuple[RemoteFile, ...]:
         """What an engine reads of the repository, at one commit. Raises ArtifactError."""
-        info = self._asked(lambda: HfApi().model_info(self._repository, revision=self._revision, files_metadata=True))
+        info = self._asked(
+            lambda: HfApi().model_info(
+                self._repository,
+                revision=self._revision,
+                files_metadata=True,
+                timeout=constants.HF_HUB_ETAG_TIMEOUT,  # by default it waits for ever
+            )
+        )
         self._revision = info.sha
         found = {file.rfilename: file for file in info.siblings or ()}
         files = []
@@ -105,6 +112,13 @@ class HubOrigin:
             return isinstance(try_to_load_from_cache(self._repository, "config.json", revision=self._revision), str)
         except HFValidationError:
             return False
+
+    def for_engine(self) -> str:
+        """How the engine finds the model in that cache: by its name; a revision, which it takes in no name, by its
+        folder. Raises ArtifactError."""
+        if self._revision is None:
+            return self.source
+        return self._asked(lambda: snapshot_download(self._repository, revision=self._revision, local_files_only=True))
 
     def _asked(self, ask: Callable[[], ResultT]) -> ResultT:
         where = f"source {self.source!r}"

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cluster.artifacts.sources import ArtifactError
 
-_PIECE = 1 << 20
+PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def boot_id() -> str:
 
 def crc_of(path: Path) -> int:
     """The CRC-64/NVME of a file. Raises OSError."""
-    crc, buffer = 0, memoryview(bytearray(_PIECE))
+    crc, buffer = 0, memoryview(bytearray(PIECE))
     with path.open("rb", buffering=0) as file:
         while size := file.readinto(buffer):
             crc = crc64nvme(buffer[:size], crc)

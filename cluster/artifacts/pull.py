@@ -1,5 +1,6 @@
 """From a source to a local folder: fetched once for each node, however many processes ask, and held while in use."""
 
+import contextlib
 import errno
 import logging
 import os
@@ -10,8 +11,9 @@ from typing import Protocol
 
 from cluster.artifacts.cache import Held, ModelCache
 from cluster.artifacts.download import Download
+from cluster.artifacts.folder import FolderOrigin
 from cluster.artifacts.manifest import RemoteFile, boot_id, entry_name, problem_of, version_of
-from cluster.artifacts.sources import S3, SHIPPED, ArtifactError, StorageUnavailable, resolve_source
+from cluster.artifacts.sources import S3, ArtifactError, StorageUnavailable, folder_of, resolve_source
 from cluster.fetch_progress import FetchStep, ProgressReport, quiet
 from cluster.spec import Artifacts
 
@@ -51,40 +53,49 @@ def local_files(source: str, settings: Artifacts, report: ProgressReport = quiet
     """
     origin = origin_of(source, settings)
     if origin is None:
-        return LocalFiles(resolve_source(source))
+        return LocalFiles(_for_engine(resolve_source(source)))
     cache = open_cache(settings)
     try:
         held = pull(origin, cache, report)
     except StorageUnavailable as error:
         found = cache.newest(origin.source)
-        if found is not None and not damage(found):
-            logger.warning("%s; this node's own copy is used, as it was fetched before", error)
-            return LocalFiles(str(found.files), found)
+        if found is not None:
+            if not _problems(cache, found):
+                logger.warning("%s; this node's own copy is used, as it was fetched before", error)
+                return LocalFiles(str(found.files), found)
+            found.release()
         if _is_in_hub_cache(origin):
             logger.warning("%s; left to the engine, since Hugging Face's own cache knows the model", error)
-            return LocalFiles(source)
+            return LocalFiles(_for_engine(source))
         raise
     return LocalFiles(str(held.files), held)
 
 
 def origin_of(source: str, settings: Artifacts) -> Origin | None:
     """Where to fetch a source from; None where the engine is to use it as it is. Raises ArtifactError."""
+    folder = folder_of(source) if settings.copy_folders else None
+    if folder is not None and not os.path.exists(folder):
+        return FolderOrigin(str(folder))  # which cannot be listed: a copy may be there
     resolved = resolve_source(source)
     if resolved.startswith(S3):
         from cluster.artifacts.s3 import S3Origin  # boto3 takes half a second to import
 
         return S3Origin(resolved)
     if resolved.startswith("/"):
-        if not settings.copy_folders or source in SHIPPED:
-            return None
-        from cluster.artifacts.folder import FolderOrigin
-
-        return FolderOrigin(resolved)
+        return None if folder is None else FolderOrigin(resolved)
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() in ("1", "ON", "YES", "TRUE"):
         return None
     from cluster.artifacts.hub import HubOrigin
 
     return HubOrigin(resolved)
+
+
+def _for_engine(resolved: str) -> str:
+    if resolved.startswith("/"):
+        return resolved
+    from cluster.artifacts.hub import HubOrigin
+
+    return HubOrigin(resolved).for_engine()
 
 
 def _is_in_hub_cache(origin: Origin) -> bool:
@@ -129,24 +140,34 @@ def _ready(cache: ModelCache, name: str, may_read: bool) -> Held | None:
     held = cache.hold(name)
     if held is None:
         return None
-    is_new_boot = False
     try:
-        is_new_boot = held.manifest().boot_id not in (None, boot_id())
-        if is_new_boot and not may_read:
+        if not may_read and _is_of_earlier_boot(held):
             held.release()
             return None
-        problems = damage(held, read=is_new_boot)
+        problems = _problems(cache, held)
     except ArtifactError as error:  # a manifest that cannot be read
         problems = [str(error)]
     if not problems:
-        if is_new_boot:
-            cache.settle(held)
         return held
     held.release()
     if may_read:
         logger.warning("%s is damaged (%s), and fetched again", name, "; ".join(problems))
-        cache.evict(name)
+        with contextlib.suppress(ArtifactError):  # in use: replaced when the new one is whole
+            cache.evict(name)
     return None
+
+
+def _is_of_earlier_boot(held: Held) -> bool:
+    return held.manifest().boot_id not in (None, boot_id())
+
+
+def _problems(cache: ModelCache, held: Held) -> list[str]:
+    """Its damage; files of an earlier boot are read for it, once. Raises ArtifactError."""
+    is_of_earlier_boot = _is_of_earlier_boot(held)
+    problems = damage(held, read=is_of_earlier_boot)
+    if is_of_earlier_boot and not problems:
+        cache.settle(held)
+    return problems
 
 
 def damage(held: Held, read: bool = False) -> list[str]:

@@ -44,15 +44,26 @@ def resolve_source(source: str) -> str:
         return source
     if _ADDRESS.match(source):
         raise ArtifactError(f"source {source!r}: a mistyped address; allowed: {_KINDS}")
-    if not source.startswith(_FOLDERS):
+    if (folder := folder_of(source)) is None:
         return source
     try:
-        folder = Path(source).expanduser().resolve()
+        if any((folder / mark).is_file() for mark in _MARKS):
+            return str(folder)
+    except OSError as error:
+        raise ArtifactError(f"source {source!r}: {error}; allowed: {_KINDS}") from None
+    raise ArtifactError(f"source {source!r}: {folder} holds no {' or '.join(_MARKS)}; allowed: {_KINDS}")
+
+
+def is_hub_name(source: str) -> bool:
+    return source not in SHIPPED and not source.startswith((S3, *_FOLDERS))
+
+
+def folder_of(source: str) -> Path | None:
+    """The absolute path of the folder that a source names, if any, be it there or not. Raises ArtifactError."""
+    try:
+        return Path(source).expanduser().resolve() if source.startswith(_FOLDERS) else None
     except RuntimeError as error:
         raise ArtifactError(f"source {source!r}: {error}; allowed: {_KINDS}") from None
-    if not any((folder / mark).is_file() for mark in _MARKS):
-        raise ArtifactError(f"source {source!r}: {folder} holds no {' or '.join(_MARKS)}; allowed: {_KINDS}")
-    return str(folder)
 
 
 def bucket_and_prefix(source: str) -> tuple[str, str]:

@@ -19,7 +19,7 @@ class Artifacts(Section):
     instance's role, ...), on each node.
     """
 
-    cache: Annotated[str, Field(pattern=r"^[/~]")] = "~/.cache/raylane/models"
+    cache: Annotated[str, Field(pattern=r"^(/|~/|~$)")] = "~/.cache/raylane/models"
     max_gib: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     copy_folders: bool = False
 

@@ -74,7 +74,10 @@ FOLDER = "folder"
 def beside_the_spec(path: str, info: ValidationInfo) -> str:
     """The path, absolute where the spec's folder is known."""
     folder = (info.context or {}).get(FOLDER)
-    return path if folder is None else str(Path(folder, Path(path).expanduser()))
+    try:
+        return path if folder is None else str(Path(folder, Path(path).expanduser()))
+    except RuntimeError:
+        raise ValueError("no such home; allowed: a path from /, ~/ or the spec's folder") from None
 
 
 RelativePath = Annotated[str, Field(min_length=1), AfterValidator(beside_the_spec)]

@@ -95,7 +95,7 @@ class ClusterSpec(Section):
                 "lanes.name = 'promoted': allowed: any other name; promoted requests have their own lane of this name"
             )
         bounds = [lane.up_to_tokens for lane in self.lanes]
-        if bounds[-1] is not None or None in bounds[:-1] or sorted(bound for bound in bounds if bound) != bounds[:-1]:
+        if bounds[-1] is not None or None in bounds[:-1] or sorted({bound for bound in bounds if bound}) != bounds[:-1]:
             raise ValueError(
                 f"lanes.up_to_tokens = {bounds}: allowed: ascending bounds, and none for the last lane alone"
             )
@@ -123,6 +123,7 @@ class ClusterSpec(Section):
         known = [region.name for region in self.regions]
         for where, names in [("", model.regions), *((f"groups.{one.name}.", one.regions) for one in model.groups)]:
             check_known(f"models.{model.name}.{where}regions", names, known)
+            check_unique(f"models.{model.name}.{where}regions", names or ())
 
     def _check_cache(self) -> None:
         semantic = None if self.gateway.cache is None else self.gateway.cache.semantic
@@ -347,9 +348,15 @@ class ClusterSpec(Section):
             raise ValueError(
                 f"{model.where}.pool: {model.pool!r} is unknown; allowed: {', '.join(p.name for p in region.pools)}"
             )
-        for pool in pools:
-            if need <= _ranks_on(pool, model):
+        wide = [pool for pool in pools if need <= _ranks_on(pool, model)]
+        for pool in wide:
+            if model.cpus <= (pool.cpus_per_node or model.cpus):
                 return pool
+        if wide:
+            raise ValueError(
+                f"{model.where}.settings.cpus = {model.cpus:g}: no node of {region.name} that could hold it has so "
+                f"many cores (cpus_per_node); allowed: at most {max(pool.cpus_per_node or 0 for pool in wide)}"
+            )
         maximum = max(_ranks_on(pool, model) for pool in pools)
         if maximum == 0:
             where = f"regions.{region.name}.pools.{pools[0].name}.gpus_per_node = 0"

@@ -28,9 +28,22 @@ from cluster.spec.engine import (
 from cluster.spec.schedule import BoundsSchedule
 from cluster.spec.starts import StartSeconds
 
+_RESERVED = frozenset(
+    {
+        "api_key", "api_server_count", "config", "data_parallel_backend", "disable_log_stats",
+        "distributed_executor_backend", "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware",
+        "model", "model_tag", "nnodes", "node_rank", "port", "root_path", "runner",
+        "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
+    }
+)  # fmt: skip
+"""Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it
+spreads over processes."""
+
 
 def _not_of_the_spec(extra: dict[str, JsonValue]) -> dict[str, JsonValue]:
     for key in extra:
+        if key in _RESERVED:
+            raise ValueError(f"{key} = {extra[key]!r}: set by raylane; allowed: another argument of vLLM")
         if key in EngineSettings.model_fields:
             raise ValueError(f"{key} = {extra[key]!r}: allowed: beside `extra`, as the key settings.{key}")
     return extra
@@ -66,7 +79,7 @@ class EngineSettings(Section):
     kv_cache_memory_bytes: KvBytes | None = None
     speculative: Speculative | None = None
     max_loras: Annotated[int, Field(ge=1, le=256)] = 4
-    max_lora_rank: Annotated[int, Field(ge=8, le=512)] = 16
+    max_lora_rank: Literal[1, 8, 16, 32, 64, 128, 256, 320, 512] = 16
     tool_call_parser: str | None = None
     reasoning_parser: str | None = None
     chat_template: str | None = None
@@ -148,7 +161,7 @@ class Group(Section):
     """
 
     name: Name
-    regions: tuple[Name, ...] | None = None
+    regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     source: str | None = None
     settings: GroupSettings = GroupSettings()
@@ -205,7 +218,7 @@ class Model(Section):
     health: Health = Health()
     replicas: ReplicasSpec = ReplicasSpec()
     autoscaling: Autoscaling | None = None
-    regions: tuple[Name, ...] | None = None
+    regions: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     residency: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
     pool: Name | None = None
     adapters: tuple[LoraAdapter, ...] = ()
@@ -331,6 +344,16 @@ def _check_engine(model: Model) -> None:
             raise ValueError(
                 f"load = 'stream' with source = {model.source!r}: allowed: an s3:// prefix or a local folder; else "
                 "load: cache"
+            )
+        settings, tokens = model.settings, model.settings.max_num_batched_tokens
+        if tokens < settings.max_num_seqs:
+            raise ValueError(
+                f"settings.max_num_batched_tokens = {tokens}: allowed: at least max_num_seqs = {settings.max_num_seqs}"
+            )
+        if not settings.chunked_prefill and tokens < settings.max_model_len:
+            raise ValueError(
+                f"settings.max_num_batched_tokens = {tokens}: allowed without chunked_prefill: at least max_model_len "
+                f"= {settings.max_model_len}"
             )
         return
     if model.simulated is None:

@@ -34,4 +34,4 @@ class Starts(Section):
     On Kubernetes it is on a volume (`deploy.model_cache`, `compile_cache_claim`). The variables `VLLM_CACHE_ROOT` and
     `TORCHINDUCTOR_CACHE_DIR` of a node's environment override it."""
 
-    compile_cache: Annotated[str, Field(pattern=r"^[/~]")] = "~/.cache/raylane/compiled"
+    compile_cache: Annotated[str, Field(pattern=r"^(/|~/|~$)")] = "~/.cache/raylane/compiled"

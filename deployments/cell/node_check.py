@@ -7,10 +7,10 @@ each gateway and each replica asks the head whether its node may be part of the 
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -64,7 +64,7 @@ def paths_on_nodes(model: Model, spec: ClusterSpec) -> dict[str, str]:
 
 def report_node(paths: tuple[str, ...]) -> dict[str, Any]:
     """Runs on a node. Plain data, so that a node with another version of raylane can answer."""
-    missing = tuple(path for path in paths if not Path(path).expanduser().exists())
+    missing = tuple(path for path in paths if not os.path.exists(os.path.expanduser(path)))
     return {"versions": versions_here(), "missing": missing}
 
 

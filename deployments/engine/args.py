@@ -14,20 +14,8 @@ from pydantic import JsonValue
 
 from cluster.artifacts import resolve_source
 from cluster.spec import ClusterSpec, EngineSettings, Model, Speculative
-from deployments.engine.environment import TRACES_ENDPOINT, resolve_adapter
+from deployments.engine.environment import TRACES_ENDPOINT
 from deployments.engine.steps import known_costs
-
-RESERVED = frozenset(
-    {
-        "api_key", "api_server_count", "config", "data_parallel_backend", "disable_log_stats",
-        "distributed_executor_backend", "grpc", "grpc_port", "headless", "host", "lora_modules", "middleware",
-        "model", "model_tag", "nnodes", "node_rank", "port", "root_path", "runner",
-        "served_model_name", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "uds",
-    }
-)  # fmt: skip
-"""Arguments of vLLM that `extra` may not set: raylane answers for where a replica listens, what it serves and how it
-spreads over processes."""
-
 
 _MIN_QUEUE = 4_096
 """One request may be of thousands of sequences (gateway.limits.max_sequences)."""
@@ -154,7 +142,7 @@ def _lora(model: Model) -> dict[str, Any]:
         "enable_lora": True,
         "max_loras": model.settings.max_loras,
         "max_lora_rank": model.settings.max_lora_rank,
-        "lora_modules": [{"name": adapter.name, "path": resolve_adapter(adapter.source)} for adapter in model.adapters],
+        "lora_modules": [{"name": adapter.name, "path": resolve_source(adapter.source)} for adapter in model.adapters],
     }
 
 
@@ -175,7 +163,7 @@ def _extra(model: Model, defaults: argparse.Namespace) -> dict[str, Any]:
     values = {}
     for key, value in model.settings.extra.items():
         where = f"models.{model.name}.settings.extra.{key} = {value!r}"
-        if key in RESERVED or key in arguments(model):
+        if key in arguments(model):
             raise ArgumentsError(f"{where}: set by raylane; allowed: an argument that no other key of the spec sets")
         if parser is None or not hasattr(defaults, key):
             raise ArgumentsError(

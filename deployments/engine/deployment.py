@@ -8,30 +8,24 @@ gets its address and secret from Ray, runs a `ReplicaServer`, and has the direct
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
-
-from ray.exceptions import RayActorError, RayError
-
-from deployments.cell.departure_tracker import machine
-from deployments.cell.directory import REGISTER_EVERY_S, cell_host, find_directory
-from deployments.cell.node_check import check_own_node
-
-if TYPE_CHECKING:
-    from deployments.engine.replica import ReplicaServer
 import os
 import re
 import shutil
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayActorError, RayError
 from ray.serve.config import AutoscalingConfig
 
 from cluster.node_labels import zone_of
 from cluster.spec import Artifacts, Model, Pool, Starts, Tracing
 from cluster.versions import content_version
+from deployments.cell.departure_tracker import machine
+from deployments.cell.directory import REGISTER_EVERY_S, cell_host, find_directory
+from deployments.cell.node_check import check_own_node
 from deployments.engine.environment import (
     forget_foreign_variables,
     keep_compiled,

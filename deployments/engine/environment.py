@@ -11,32 +11,11 @@ import tempfile
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
-from cluster.artifacts import ArtifactError, resolve_source
+from cluster.artifacts import is_hub_name
 from cluster.spec import Model, Pool, Tracing
 from deployments.engine.fate_share import SWITCH
 
 logger = logging.getLogger(__name__)
-
-
-def resolve_adapter(source: str) -> str:
-    """What to hand to vLLM for a LoRA adapter's `source`: a local folder with an `adapter_config.json`, or a hub name.
-    Raises ArtifactError."""
-    if not source.startswith(("/", "./", "../", "~")):
-        return source
-    folder = Path(source).expanduser().resolve()
-    if not (folder / "adapter_config.json").is_file():
-        raise ArtifactError(
-            f"source {source!r}: {folder} holds no adapter_config.json; allowed: an adapter's folder or a hub name"
-        )
-    return str(folder)
-
-
-def all_local(model: Model) -> bool:
-    """Whether nothing of `model` has to come from a hub. Raises ArtifactError."""
-    speculative = model.settings.speculative
-    models = [model.source, *([speculative.model] if speculative and speculative.model else [])]
-    resolved = [*map(resolve_source, models), *(resolve_adapter(adapter.source) for adapter in model.adapters)]
-    return all(path.startswith(("/", "s3://")) for path in resolved)
 
 
 INDUCTOR_CACHE = "TORCHINDUCTOR_CACHE_DIR"
@@ -103,8 +82,7 @@ def keep_compiled(folder: str) -> None:
 
 
 def replica_environment(model: Model, pool: Pool, tracing: Tracing | None = None) -> dict[str, str]:
-    """The environment variables for one replica of `model` in `pool`: none for a simulated one. Raises
-    `cluster.artifacts.ArtifactError`."""
+    """The environment variables for one replica of `model` in `pool`: none for a simulated one."""
     if model.engine == "simulated":
         return {}
     variables = {
@@ -120,7 +98,7 @@ def replica_environment(model: Model, pool: Pool, tracing: Tracing | None = None
     }
     if pool.accelerator == "cpu":
         variables |= _cpu(model)
-    if all_local(model):
+    if not any(map(is_hub_name, model.sources)):
         variables["HF_HUB_OFFLINE"] = "1"
     if tracing is not None:
         variables |= {

@@ -37,7 +37,10 @@ class LocalModel:
 
 def _folder_version(source: str) -> str:
     """What changes with any file of a folder; empty for what is none."""
-    facts = [(str(one), (stat := one.stat()).st_size, stat.st_mtime_ns) for one in sorted(Path(source).rglob("*"))]
+    facts = []
+    for one in sorted(Path(source).rglob("*")):
+        stat = one.stat() if one.exists() else one.lstat()  # a link to nothing
+        facts.append((str(one), stat.st_size, stat.st_mtime_ns))
     return str(facts) if facts else ""
 
 

@@ -33,7 +33,7 @@ async def spot_notice(url: str, every_s: float = EVERY_S) -> str:
                 token = token or await _token(session, url)
                 async with session.get(url, headers={"X-aws-ec2-metadata-token": token} if token else {}) as response:
                     status, body = response.status, await response.content.read(_MAX_BYTES)
-            except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
                 status, body, trouble = 0, b"", f"{url} does not answer: {error!r}"
             else:
                 trouble = f"{url} answered {status}, which is no notice"
@@ -52,7 +52,7 @@ async def _token(session: aiohttp.ClientSession, url: str) -> str:
     parts = urlsplit(url)
     headers = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_TTL_S)}
     async with session.put(f"{parts.scheme}://{parts.netloc}{_TOKEN_PATH}", headers=headers) as response:
-        return await response.text() if response.status == 200 else ""
+        return (await response.text()).strip() if response.status == 200 else ""
 
 
 def _is_notice(body: bytes) -> bool:

@@ -30,12 +30,12 @@ from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.metrics.loggers import LoggingStatLogger, StatLoggerBase
 from vllm.version import __version__ as vllm_version
 
+from cluster.artifacts import resolve_source
 from cluster.spec import Model
 from deployments.engine import telemetry
 from deployments.engine.args import ArgumentsError, namespace, why_not_served
 from deployments.engine.backend import EngineCapacity, EngineLoad
 from deployments.engine.compiling import Compilers
-from deployments.engine.environment import resolve_adapter
 from deployments.engine.exchanges import Exchanges, current
 from deployments.engine.killers import EngineBuild, RequestTraits, killer_of
 from deployments.engine.start_clock import StartClock
@@ -259,7 +259,7 @@ def _adapts_output(model: Model) -> bool:
     """Whether an adapter of `model` changes the output layer, by what PEFT wrote into its configuration: names of
     layers, or a pattern of names."""
     for adapter in model.adapters:
-        folder = Path(get_adapter_absolute_path(resolve_adapter(adapter.source)))
+        folder = Path(get_adapter_absolute_path(resolve_source(adapter.source)))
         targets = json.loads((folder / "adapter_config.json").read_text(encoding="utf-8")).get("target_modules") or ()
         if any("lm_head" in target for target in ([targets] if isinstance(targets, str) else targets)):
             return True

@@ -137,6 +137,12 @@ class CostFile(_Section):
     speculation: SpeculationCosts | None = None
     calibration: CalibrationRecord | None = None
 
+    @model_validator(mode="after")
+    def _takes_time(self) -> "CostFile":
+        if self.dense(1.0) <= 0:
+            raise ValueError("dense = 0 for a step of one token: allowed: above 0")
+        return self
+
     def likely(self) -> tuple[float, float]:
         """Multiples of a step's time between which the true one likely is: the parts' errors, taken as independent.
 

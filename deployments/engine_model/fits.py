@@ -1,6 +1,7 @@
 """Whether a cost file is of the engine that a spec describes: the limits that are simulated, and what the file knows
 nothing about. Pure."""
 
+import re
 from dataclasses import replace
 
 from cluster.spec import Model, Pool
@@ -119,4 +120,9 @@ def misfits(model: Model, pool: Pool, file: CostFile) -> tuple[str, ...]:
 
 def names_accelerator(hardware: str, accelerator: str) -> bool:
     """Whether a title (`1 x H100 SXM`) is that of a type of Ray's (`H100`, `A100-80G`)."""
-    return accelerator.split("-")[0].lower() in hardware.lower().split()
+    words = hardware.lower().replace("-", " ").split()
+    sizes = [word for word in words if re.fullmatch(r"\d+gb", word)]
+    return all(
+        part in words or (re.fullmatch(r"\d+g", part) is not None and (not sizes or f"{part}b" in sizes))
+        for part in accelerator.lower().split("-")
+    )

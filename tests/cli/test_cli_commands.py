@@ -107,6 +107,8 @@ def test_missing_files(spec: Path, text: str, path: str) -> None:
     assert f"not on this machine: source '{path}': {path} holds no" in ran("spec", "check", spec).stderr
     assert f"{path} holds no" in ran("up", spec, code=2).stderr
     assert f"{path} holds no" in ran("doctor", spec, code=1).stdout
+    # On other machines, it is they who need them.
+    assert "Ray at 127.0.0.1:1 does not answer" in ran("up", spec, "--address", "127.0.0.1:1", code=1).stderr
 
 
 def test_spec_schema() -> None:

@@ -55,6 +55,13 @@ def test_paths_start_from_the_specs_folder_and_an_empty_one_is_none(tmp_path: Pa
     assert spec.models[0].step_log == str(tmp_path / "steps")
 
 
+def test_a_path_from_a_home_that_is_unknown(tmp_path: Path) -> None:
+    file = tmp_path / "spec.yaml"
+    file.write_text(f"{HEAD}{MODELS}gateway: {{trace_file: ~nobody-of-us/t.jsonl}}")
+    with pytest.raises(SpecError, match=r"gateway\.trace_file = '~nobody-of-us/t\.jsonl': no such home; allowed"):
+        load_spec(file)
+
+
 def test_a_simulated_model(tmp_path: Path) -> None:
     text = (
         f"{HEAD}models: [{{name: m-simulated, source: s, engine: simulated, simulated: {{costs: c.json}}, settings: "

@@ -15,6 +15,8 @@ def problem(text: str) -> str:
 
 KEY = "sha256:" + "0" * 64
 REFUSED = [
+    ("artifacts: {cache: ~models/x}", "artifacts.cache = '~models/x': allowed: a text of the form ^(/|~/|~$)"),
+    ("starts: {compile_cache: ~x}", "starts.compile_cache = '~x': allowed: a text of the form ^(/|~/|~$)"),
     ("ladder: [{rung: shed, classes: [x]}]", "ladder.classes = 'x': unknown; allowed: interactive, completion, batch"),
     ("ladder: [{rung: clamp, classes: [batch]}]", "max_tokens = None: allowed: a number for `clamp`"),
     ("ladder: [{rung: shed, classes: [batch], max_tokens: 9}]", "max_tokens = 9: allowed: a number for `clamp`"),
@@ -89,6 +91,10 @@ REFUSED = [
         "lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 4}, {name: c}]",
         "lanes.up_to_tokens = [5, 4, None]: allowed: ascending",
     ),
+    (
+        "lanes: [{name: a, up_to_tokens: 5}, {name: b, up_to_tokens: 5}, {name: c}]",
+        "lanes.up_to_tokens = [5, 5, None]: allowed: ascending",
+    ),
     ("lanes: [{name: promoted}]", "lanes.name = 'promoted': allowed: any other name"),
     ("lanes: [{name: a}, {name: b}]", "lanes.up_to_tokens = [None, None]: allowed: ascending bounds"),
     ("scheduling: {promoted_share: 1}", "scheduling.promoted_share = 1: allowed: a number, above 0, below 1"),
@@ -135,6 +141,13 @@ REFUSED_MODELS = [
 ]
 REFUSED_SETTINGS = [
     ("extra: {max_num_seqs: 4}", "max_num_seqs = 4: allowed: beside `extra`, as the key settings.max_num_seqs"),
+    ("extra: {port: 1}", "port = 1: set by raylane; allowed: another argument of vLLM"),
+    ("max_lora_rank: 20", "max_lora_rank = 20: allowed: 1, 8, 16, 32, 64, 128, 256, 320, 512"),
+    ("max_num_batched_tokens: 128", "settings.max_num_batched_tokens = 128: allowed: at least max_num_seqs = 256"),
+    (
+        "max_num_batched_tokens: 64, max_num_seqs: 8, chunked_prefill: false",
+        "settings.max_num_batched_tokens = 64: allowed without chunked_prefill: at least max_model_len = 99",
+    ),
     ("dtype: int8", "settings.dtype = 'int8': allowed: auto, bfloat16, float16, float32"),
     ("kv_cache_memory_bytes: 5", "= 5: allowed: a whole number, 1048576 to 4398046511104 or null"),
     (
@@ -146,11 +159,19 @@ REFUSED_SETTINGS = [
     ("stream_interval: 0", "models.0.settings.stream_interval = 0: allowed: a whole number, 1 to 4096"),
 ]
 REFUSED_KEYS = [
+    (
+        "groups: [{name: g, settings: {max_num_seqs: 4096}}]",
+        "groups.g: settings.max_num_batched_tokens = 2048: allowed: at least max_num_seqs = 4096",
+    ),
     ("replicas: {count: -1}", "replicas.count = -1: allowed: a whole number, 0 to 10000"),
     ("replicas: {count: 1, min: 5}", "min = 5 with count = 1: allowed: with `max`, or min = count"),
     ("replicas: {count: 2, min: 0}", "min = 0 with count = 2: allowed: with `max`, or min = count"),
     ("replicas: {count: yes}", "replicas.count = True: allowed: a whole number, 0 to 10000"),
     ("regions: [q]", "models.m.regions = 'q': unknown; allowed: r"),
+    ("regions: []", "models.0.regions = []: allowed: a list of at least 1"),
+    ("regions: [r, r]", "models.m.regions: 'r' appears twice; names must be unique"),
+    ("groups: [{name: g, regions: []}]", "models.0.groups.0.regions = []: allowed: a list of at least 1"),
+    ("groups: [{name: g, regions: [r, r]}]", "models.m.groups.g.regions: 'r' appears twice; names must be unique"),
     ("pool: q", "models.m.pool: 'q' is unknown; allowed: p"),
     ("adapters: [{name: m, source: t}]", "'m' appears twice"),
     ("simulated: {costs: c}", "engine = 'vllm' with a `simulated` section: set"),
@@ -215,6 +236,17 @@ def test_ranks_on_cpus_share_the_cores_of_a_replica() -> None:
     assert "models.m.settings.tensor_parallel_size = 8: a replica books fewer cores (settings.cpus)" in reported
     assert "allowed: 1 to 1" in reported
     parse_spec(f"{regions}models: [{model % (settings + ', cpus: 8')}]")
+
+
+def test_a_pool_has_the_cores_of_a_replica() -> None:
+    def spec(cpus: int) -> str:
+        pools = "{name: small, cpus_per_node: 4}, {name: large, cpus_per_node: 64}"
+        model = f"{{name: m, source: s, settings: {{max_model_len: 99, cpus: {cpus}}}}}"
+        return f"name: x\nregions: [{{name: r, pools: [{pools}]}}]\nmodels: [{model}]"
+
+    fitting = parse_spec(spec(16))
+    assert fitting.pool_of(fitting.models[0], fitting.regions[0]).name == "large"
+    assert "models.m.settings.cpus = 65: no node of r that could hold it has so many cores" in problem(spec(65))
 
 
 def test_a_pool_of_gpus_that_are_not_known_and_not_counted() -> None:

@@ -80,8 +80,7 @@ class SimulatedBackend:
 
     async def stop(self) -> None:
         self._running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._running
+        await asyncio.wait([self._running])
         if self._log is not None:
             self._log.close()
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from cluster.artifacts.hub import engine_files
+from cluster.artifacts import StorageUnavailable
+from cluster.artifacts.hub import HubOrigin, engine_files
 from tests.http_server import Handler, listening
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -126,6 +128,18 @@ def test_what_the_hub_refuses_or_damages_is_said(tmp_path: Path) -> None:
         assert "no such model on the hub" in pull(endpoint, "org/unknown", tmp_path / "cache")[1]
         assert "gated; allowed: a token" in pull(endpoint, "org/gated", tmp_path / "cache")[1]
     assert "the hub cannot be used" in pull(endpoint, "org/model", tmp_path / "cache")[1]
+
+
+def test_a_hub_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent(Handler):
+        def do_GET(self) -> None:
+            threading.Event().wait(5.0)
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_ETAG_TIMEOUT", 0.2)
+    with listening(Silent) as endpoint:
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", endpoint)
+        with pytest.raises(StorageUnavailable, match=r"the hub cannot be used: .*timed out"):
+            HubOrigin("org/model").listing()
 
 
 @pytest.mark.parametrize(

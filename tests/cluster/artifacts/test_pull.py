@@ -66,14 +66,19 @@ def test_a_changed_source_is_another_entry(source: Path, tmp_path: Path) -> None
     assert (first.files / "config.json").read_text() == "{}"
 
 
-def test_a_damaged_entry_is_fetched_again(source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_damaged_entry_is_fetched_again(
+    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, in_use: bool
+) -> None:
     cache = ModelCache(tmp_path / "cache")
     held = pull(origin(source), cache)
     (held.files / "config.json").write_text("truncated or longer")
     assert damage(held) == ["config.json: 19 bytes, not 2"]
-    held.release()
+    if not in_use:
+        held.release()
     again = pull(origin(source), cache)
     assert (again.files / "config.json").read_text() == "{}"
+    assert list((tmp_path / "cache" / "trash").iterdir()) == []
     assert "config.json: 19 bytes, not 2" in caplog.text
 
 
@@ -175,15 +180,58 @@ def test_a_store_that_is_down_does_not_keep_a_replica_from_its_own_copy(
     listed = there.listing()
     there.source, there.listing = Unreachable.source, lambda: listed  # type: ignore[method-assign]
     held = pull(there, ModelCache(tmp_path / "cache"))
+    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
     found = local_files("s3://bucket/prefix", settings(tmp_path / "cache"))
     assert found.path == str(held.files)
     assert "cannot be reached; this node's own copy is used" in caplog.text
+    assert held.manifest().boot_id is None, "was read"
+
+
+def test_a_copy_that_a_power_failure_damaged_is_not_used_while_the_store_is_down(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = ModelCache(tmp_path / "cache")
+    held = pull(origin(source), cache)
+    (held.files / "sub" / "weights").write_bytes(bytes(300 * KIB))
+    held.release()
+    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(Unreachable, "source", str(source))
+    monkeypatch.setattr(module, "origin_of", lambda *_: Unreachable())
+    with pytest.raises(StorageUnavailable):
+        local_files(str(source), settings(tmp_path / "cache"))
+    assert [entry.in_use for entry in cache.list()] == [False]
+
+
+def test_a_folder_that_is_away_does_not_keep_a_replica_from_its_own_copy(source: Path, tmp_path: Path) -> None:
+    held = local_files(str(source), settings(tmp_path / "cache"))
+    source.rename(tmp_path / "away")
+    assert local_files(str(source), settings(tmp_path / "cache")).path == held.path
+    with pytest.raises(ArtifactError, match="cannot be read: No such file"):
+        local_files(str(source), settings(tmp_path / "another"))
 
 
 def test_offline_hub_names_are_left_to_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert origin_of("org/model", settings(tmp_path)) is None
     assert local_files("org/model", settings(tmp_path)).path == "org/model"
+
+
+@pytest.mark.parametrize("offline", ["0", "1"])
+def test_a_revision_is_left_to_the_engine_as_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: str
+) -> None:
+    known, commit = tmp_path / "hub" / "models--org--model", "0" * 40
+    snapshot = known / "snapshots" / commit
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (known / "refs").mkdir()
+    (known / "refs" / "v1").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
+    assert local_files("org/model@v1", settings(tmp_path)).path == str(snapshot)
+    with pytest.raises(ArtifactError, match="source 'org/model@v2': the hub cannot be used"):
+        local_files("org/model@v2", settings(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["../up", "a/../b", "/etc/passwd", "a//b", "./a", "a\0b"])

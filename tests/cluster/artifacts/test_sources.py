@@ -31,6 +31,15 @@ def test_a_local_folder_must_hold_a_model(tmp_path: Path, monkeypatch: pytest.Mo
     assert resolve_source(f"~/{tmp_path.name}") == str(tmp_path)
 
 
+def test_a_folder_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_file", refuses)  # root may read everything
+    with pytest.raises(ArtifactError, match="Permission denied"):
+        resolve_source(str(tmp_path))
+
+
 def test_a_home_that_is_unknown() -> None:
     with pytest.raises(ArtifactError, match="allowed"):
         resolve_source("~nobody-of-that-name/model")

@@ -111,8 +111,8 @@ def test_files_must_be_where_they_are_read() -> None:
 def test_local_paths_alone_are_looked_for(tmp_path: Path) -> None:
     paths = [key for model in spec().models for key in paths_on_nodes(model, spec())]
     assert paths == ["models.m.source", "models.s-simulated.simulated.costs"]
-    report = report_node((str(tmp_path), str(tmp_path / "gone")))
-    assert report == {"versions": versions_here(), "missing": (str(tmp_path / "gone"),)}
+    gone = (str(tmp_path / "gone"), "~nobody-of-that-name/x")
+    assert report_node((str(tmp_path), *gone)) == {"versions": versions_here(), "missing": gone}
 
 
 def test_where_nothing_is_served_the_nodes_version_of_vllm_is_expected(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ TUNED = LoraAdapter(name="tuned", source="org/tuned")
 LOADED = {"enable_lora": True, "max_lora_rank": 32, "lora_modules": [{"name": "tuned", "path": "org/tuned"}]}
 SPECS: dict[str, tuple[Model, dict[str, Any]]] = {
     "names": (model(max_num_seqs=7), {"model": "org/m", "served_model_name": ["m"], "max_num_seqs": 7}),
-    "chunks": (model(chunked_prefill=False), {"enable_chunked_prefill": False}),
+    "chunks": (model(chunked_prefill=False, max_model_len=2048), {"enable_chunked_prefill": False}),
     "prefixes": (model(prefix_caching=False), {"enable_prefix_caching": False}),
     "eager": (model(enforce_eager=True), {"enforce_eager": True}),
     "tools": (model(tool_call_parser="hermes"), {"tool_call_parser": "hermes", "enable_auto_tool_choice": True}),

@@ -35,8 +35,7 @@ def test_a_value_arrives_as_it_was_written(key: str, value: object) -> None:
         ("max_logporbs", 7, "unknown to this version of vLLM"),
         ("max_logprobs", "many", "invalid"),
         ("logprobs_mode", "bogus", "invalid choice"),
-        ("host", "0.0.0.0", "set by raylane"),
-        ("api_key", "k", "set by raylane"),
+        ("scheduling_policy", "fcfs", "set by raylane"),
     ],
 )
 def test_a_refusal_names_the_key_and_the_value(key: str, value: object, why: str) -> None:

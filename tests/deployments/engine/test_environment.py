@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cluster.artifacts import ArtifactError
 from cluster.spec import EngineSettings, LoraAdapter, Model, Pool, Speculative, Tracing
 from deployments.engine.environment import (
     INDUCTOR_CACHE,
     TRACES_ENDPOINT,
-    all_local,
     forget_foreign_variables,
     keep_compiled,
     keep_serve_log,
     own_temp_dir,
     replica_environment,
-    resolve_adapter,
 )
 
 CPU = Pool(name="cpu")
@@ -121,34 +118,18 @@ def test_a_folder_that_cannot_be_made_fails_no_start(
     assert "every start compiles anew" in caplog.text
 
 
-@pytest.fixture
-def folders(tmp_path: Path) -> tuple[str, str]:
-    for name, marker in (("model", "config.json"), ("adapter", "adapter_config.json")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / marker).write_text("{}")
-    return str(tmp_path / "model"), str(tmp_path / "adapter")
-
-
-def test_an_adapter_is_a_folder_with_its_config_or_a_hub_name(folders: tuple[str, str]) -> None:
-    assert resolve_adapter(folders[1]) == folders[1]
-    assert resolve_adapter("org/adapter") == "org/adapter"
-    with pytest.raises(ArtifactError, match=r"adapter_config\.json; allowed"):
-        resolve_adapter(folders[0])
-
-
 @pytest.mark.parametrize(
-    ("draft", "adapter", "local"),
-    [("local", "local", True), ("org/draft", "local", False), ("local", "org/adapter", False)],
+    ("source", "draft", "adapter", "offline"),
+    [
+        ("/not/here", "~/draft", "s3://bucket/adapter", True),
+        ("demo", "demo-draft", "./adapter", True),
+        ("/not/here", "org/draft", "/adapter", False),
+        ("/not/here", "/draft", "org/adapter", False),
+    ],
 )
-def test_one_file_from_a_hub_makes_the_whole_not_local(
-    folders: tuple[str, str], draft: str, adapter: str, local: bool
-) -> None:
-    speculative = Speculative(method="draft_model", model=folders[0] if draft == "local" else draft)
-    adapters = (LoraAdapter(name="a", source=folders[1] if adapter == "local" else adapter),)
-    model = Model(
-        name="m",
-        source=folders[0],
-        settings=EngineSettings(max_model_len=64, speculative=speculative),
-        adapters=adapters,
+def test_the_hub_is_asked_where_one_source_is_its_own(source: str, draft: str, adapter: str, offline: bool) -> None:
+    """Told by their form: the folders are on the nodes that use them."""
+    one = model(source, speculative=Speculative(method="draft_model", model=draft)).model_copy(
+        update={"adapters": (LoraAdapter(name="a", source=adapter),)}
     )
-    assert all_local(model) is local
+    assert ("HF_HUB_OFFLINE" in replica_environment(one, CPU)) is offline

@@ -27,6 +27,7 @@ class Metadata:
         self.asked = 0
         self.plain = False
         self.url = ""
+        self.token_ends = ""
 
     async def token(self, request: web.Request) -> web.Response:
         if self.plain:
@@ -34,7 +35,7 @@ class Metadata:
         assert int(request.headers["X-aws-ec2-metadata-token-ttl-seconds"]) > 0
         self.given += 1
         self.tokens.add(f"token-{self.given}")
-        return web.Response(text=f"token-{self.given}")
+        return web.Response(text=f"token-{self.given}{self.token_ends}")
 
     async def action(self, request: web.Request) -> web.Response:
         self.asked += 1
@@ -92,6 +93,20 @@ async def test_whatever_else_is_said_is_no_notice(
         await asked(metadata, 5)
     assert not waits.done()
     assert len(caplog.records) == 1, "told once, not each time"
+    waits.cancel()
+    await asyncio.gather(waits, return_exceptions=True)
+
+
+async def test_a_token_may_end_a_line_and_one_that_no_header_takes_ends_no_watch(metadata: Metadata) -> None:
+    metadata.token_ends = "\n"
+    waits = asyncio.create_task(spot_notice(metadata.url, every_s=0.01))
+    await asked(metadata, 2)
+    metadata.tokens.clear()
+    metadata.token_ends = "\nof two lines"
+    given = metadata.given
+    await until(lambda: metadata.given > given)
+    await asyncio.sleep(0.1)
+    assert not waits.done()
     waits.cancel()
     await asyncio.gather(waits, return_exceptions=True)
 

@@ -8,7 +8,7 @@ from cluster.files import shipped
 from cluster.spec import Model, Pool, Speculative, load_spec
 from deployments.engine_model.cost_file import CostFile, SpeculationCosts, cost_file, read_cost_file
 from deployments.engine_model.cost_model import CostModel, Curve, line, plain_attention
-from deployments.engine_model.fits import limits_for, misfits
+from deployments.engine_model.fits import limits_for, misfits, names_accelerator
 from deployments.engine_model.limits import EngineModelLimits, Speculation
 from planning.unmodelled import UnmodelledKind, unmodelled
 
@@ -51,6 +51,21 @@ def test_another_accelerator_is_said(fitting: tuple[Model, Pool, CostFile], acce
     assert misfits(model, other, file.model_copy(update={"basis": "measured", "hardware": "this machine"})) == ()
 
 
+@pytest.mark.parametrize(
+    ("hardware", "accelerator", "fits"),
+    [
+        ("1 x RTX 5090", "RTX-3090", False),
+        ("1 x RTX 3090", "RTX-3090", True),
+        ("2 x A100 40GB", "A100-80G", False),
+        ("2 x A100-80GB", "A100-80G", True),
+        ("2 x A100 80GB", "A100", True),
+        ("1 x H100 SXM", "H100-PCIE", False),
+    ],
+)
+def test_a_title_names_the_whole_type(hardware: str, accelerator: str, fits: bool) -> None:
+    assert names_accelerator(hardware, accelerator) is fits
+
+
 def test_another_model_is_said(fitting: tuple[Model, Pool, CostFile]) -> None:
     model, pool, file = fitting
     assert misfits(model.model_copy(update={"name": "m-simulated"}), pool, file) == (
@@ -83,6 +98,12 @@ def test_a_measured_file_remembers_how_its_engine_scheduled() -> None:
     for known in (True, False):
         limits = EngineModelLimits(8, 256, 4_000, async_scheduling=known)
         assert cost_file("m", "a machine", "measured", limits, model).limits() == limits
+
+
+def test_a_step_takes_time() -> None:
+    model = CostModel(line(0.0, 0.0), line(0.0, 1e-5), plain_attention(3e-8, 1e-10))
+    with pytest.raises(ValueError, match="dense = 0 for a step of one token: allowed: above 0"):
+        cost_file("m", "a machine", "measured", EngineModelLimits(8, 256, 4_000), model)
 
 
 def test_speculation_is_what_the_spec_asks_for_as_far_as_its_method_was_measured(

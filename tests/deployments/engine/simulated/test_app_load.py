@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from deployments.engine.simulated.driver import Driver
 from deployments.protocol import ENGINE_DIED_CODE, FEED_PATH, Finished, Hello, Load, Message, ReplicaState
 from tests.deployments.engine.simulated.conftest import SECRET, STEP_S
 from tests.deployments.engine.simulated.test_app import CHAT, PROMPT_TOKENS, Make, chat
@@ -63,3 +64,18 @@ async def test_an_engine_that_dies_fails_its_requests_and_is_noticed(make_replic
     async with asyncio.timeout(5):
         await replica.left_ready.wait()
     assert replica.state is ReplicaState.UNHEALTHY
+
+
+async def test_a_replica_whose_engine_has_died_of_an_error_ends(
+    make_replica: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dies(driver: Driver) -> None:
+        raise KeyError("of an error")
+
+    monkeypatch.setattr(Driver, "run", dies)
+    replica = await make_replica()
+    async with asyncio.timeout(5):
+        await replica.left_ready.wait()
+    assert replica.failed is not None
+    assert replica.failed.detail == "the simulated engine: KeyError('of an error')"
+    await replica.stop()
