@@ -45,7 +45,7 @@ def usd_per_replica_hour(spec: ClusterSpec, model: Model, pool: Pool, region: Re
 
 def _node_share(model: Model, pool: Pool) -> Fraction:
     """The part of a node whose cores a replica has; all of it where their number is unknown."""
-    return Fraction(1) if pool.cpus_per_node is None else min(Fraction(1), _exact(model.cpus) / pool.cpus_per_node)
+    return Fraction(1) if pool.cpus_per_node is None else _exact(model.cpus) / pool.cpus_per_node
 
 
 def _instance_price(spec: ClusterSpec, model: Model, pool: Pool, region: Region) -> Fraction:

@@ -232,7 +232,7 @@ def test_what_a_pod_keeps_can_be_written_and_is_one_volume() -> None:
 
 
 def test_the_two_caches_need_a_folder_in_common() -> None:
-    for cache, compiled in (("~/models", "~/compiled"), ("/a/models", "/b/compiled"), ("~a/models", "~/compiled")):
+    for cache, compiled in (("~/models", "~/compiled"), ("/a/models", "/b/compiled"), ("~", "~/compiled")):
         spec = spec_of(KUBERNETES, artifacts={"cache": cache}, starts={"compile_cache": compiled}, **PUBLIC)
         (problem,) = deploy_problems(spec, spec.regions[0])
         assert problem.startswith(f"artifacts.cache, starts.compile_cache = {cache}, {compiled}: allowed on Kubernetes")

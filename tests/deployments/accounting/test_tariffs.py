@@ -43,7 +43,7 @@ def test_a_replica_pays_for_each_of_its_gpus_exactly() -> None:
     assert (tariff.step_tokens, tariff.decode_weight, tariff.costs) == (2_048, 4.0, "")
 
 
-@pytest.mark.parametrize(("cpus_per_node", "share"), [(None, 1), (16, Fraction(1, 4)), (2, 1)])
+@pytest.mark.parametrize(("cpus_per_node", "share"), [(None, 1), (16, Fraction(1, 4)), (4, 1)])
 def test_on_cpus_a_replica_pays_for_its_cores(cpus_per_node: int | None, share: Fraction) -> None:
     settings = {**SETTINGS, "cpus": 4}
     spec = spec_of({"price_usd_per_hour": 0.3, "cpus_per_node": cpus_per_node}, {"settings": settings})
