@@ -24,7 +24,7 @@ FOLDER = ROOT / "build" / "compiled"
 MANIFEST = "sources.json"
 _FOLDERS = ("deployments/scheduling", "deployments/engine_model")
 _LEFT_OUT = ("recorder.py", "cost_file.py", "cost_model.py", "__init__.py")
-"""The recorder is a subclass made for logs; a cost file is read once, by pydantic, which does not make compiled curves."""
+"""The recorder is a subclass made for logs; pydantic, which reads cost files, makes no compiled curves."""
 _SIMULATOR = tuple(f"planning/simulator/{name}.py" for name in ("cell", "fleet", "peered_cell"))
 """The cell, and all that inherits from it: an interpreted class cannot inherit from a compiled one."""
 
