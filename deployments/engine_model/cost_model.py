@@ -236,6 +236,16 @@ class CostModel:
         self.ranks = ranks
         self._bases: dict[int, float] = {}
 
+    @property
+    def _parts(self) -> tuple[object, ...]:
+        return self.dense, self.sequence, self.attention, self.front, self.back_s, self.draft, self.ranks
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CostModel) and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
     def step_s(
         self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int, drafted: int = 0
     ) -> float:

@@ -14,6 +14,7 @@ from deployments.cell.control import Control, ControlKind
 from deployments.engine_model.limits import EngineModelLimits
 from tests.autoscaling.scaler.moments import moment
 from tests.autoscaling.setups import setup, stream
+from tests.autoscaling.test_from_spec import COSTS
 
 FIXED: dict[str, Any] = {"shadow": {"policy": "fixed"}}
 BACKLOG: dict[str, Any] = {"policy": "backlog"}
@@ -135,11 +136,12 @@ def test_what_was_learned_is_kept_for_equal_replicas_alone(changed: dict[str, An
     assert (pair.scaler.policy.capacity.per_s is not None) == kept  # type: ignore[attr-defined]
 
 
-def test_bounds_and_an_unchanged_policy_are_just_that() -> None:
-    pair = Pair(setup("backlog", **FIXED))
+@pytest.mark.parametrize("costs", [None, str(COSTS)])
+def test_bounds_and_an_unchanged_policy_are_just_that(costs: str | None) -> None:
+    pair = Pair(setup("backlog", costs=costs, **FIXED))
     numbers(pair, stream(100))
     policy, shadow = pair.scaler.policy, pair.shadow
-    pair.configure(setup("backlog", maximum=3, **FIXED), 100.0)
+    pair.configure(setup("backlog", costs=costs, maximum=3, **FIXED), 100.0)
     assert (pair.scaler.policy is policy, pair.shadow is shadow, pair.scaler.bounds.maximum) == (True, True, 3)
     pair.configure(setup("backlog", maximum=3), 101.0)
     assert pair.shadow is None
