@@ -11,7 +11,7 @@ class Tracing(Section):
     """Gateways and vLLM send the spans of sampled requests to `endpoint` (OTLP over HTTP, with the path: `/v1/traces`),
     which each node must reach.
 
-    `ratio`: the share of requests that is sampled. With `trust_clients`, a client that sends a `traceparent`
+    `ratio`: the share of traces that is sampled, by trace id. With `trust_clients`, a client that sends a `traceparent`
     decides by its sampled flag instead, and its `tracestate` is passed on.
     """
 

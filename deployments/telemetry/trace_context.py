@@ -10,6 +10,7 @@ from cluster.spec import Tracing
 
 _PARENT = re.compile(rb"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x20-\x7e]*)?")
 _STATE = re.compile(rb"[\x20-\x7e]{1,512}")
+_LOW_BITS = 1 << 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ def context_of(headers: Iterable[tuple[bytes, bytes]], tracing: Tracing, of_peer
     trusted = parent_id > 0 and (of_peer or tracing.trust_clients)
     if not parent_id:
         trace_id = random.getrandbits(128) or 1
-    sampled = flag if trusted else random.random() < tracing.ratio  # not by the trace's id, which a client chooses
+    # As OpenTelemetry's TraceIdRatioBased does, so that whoever samples at the same ratio samples the same traces.
+    sampled = flag if trusted else trace_id % _LOW_BITS < round(tracing.ratio * _LOW_BITS)
     state = b",".join(given[b"tracestate"]) if trusted else b""
     return TraceContext(
         trace_id,

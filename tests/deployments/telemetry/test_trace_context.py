@@ -1,9 +1,10 @@
-"""The trace of a request, by its headers. Judged by OpenTelemetry's own reader of them."""
+"""The trace of a request, by its headers. Judged by OpenTelemetry's own reader of them, and its own sampler."""
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace.sampling import Decision, TraceIdRatioBased
 from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -75,9 +76,17 @@ def test_it_is_read_as_opentelemetry_reads_it(given: str) -> None:
     assert read_by_opentelemetry(one.traceparent) == (one.trace_id, one.span_id, one.sampled)
 
 
-@pytest.mark.parametrize("given", [(), (f"00-{'f' * 16}{'0' * 16}-{PARENT}-01",), (f"00-{'f' * 32}-{PARENT}-00",)])
-def test_requests_are_sampled_at_the_ratio_whatever_a_client_says(given: tuple[str, ...]) -> None:
-    sampled = sum(found(*given, ratio=0.25).sampled for _ in range(4_000))
+@given(st.integers(1, (1 << 128) - 1), st.floats(0, 1), st.sampled_from(["00", "01"]))
+@example((1 << 128) - 1, 1.0, "00")
+def test_it_is_sampled_as_opentelemetry_samples(trace_id: int, ratio: float, flags: str) -> None:
+    judged = TraceIdRatioBased(ratio).should_sample(None, trace_id, "").decision is Decision.RECORD_AND_SAMPLE
+    assert found(f"00-{trace_id:032x}-{PARENT}-{flags}", ratio=ratio).sampled is judged, (
+        "the client's flag says nothing"
+    )
+
+
+def test_new_traces_are_sampled_at_the_ratio() -> None:
+    sampled = sum(found(ratio=0.25).sampled for _ in range(4_000))
     assert 850 < sampled < 1_150  # five standard deviations
 
 
