@@ -43,10 +43,18 @@ def simulate_regions(
         fail(f"--lose {problem}" if lose else str(problem), code=2)
     missing = unmodelled(model, cost)
     if as_json:
-        told = {"not_modelled": to_json(missing), "changes": [change.as_json() for change in work.changes]}
-        told |= {"schema": SCHEMA_VERSION, "rejections": rejections(work.changes)}
-        shown = {"regions": found.figures, "recovery_s": found.recovery_s, "replica_hours": found.replica_hours}
-        print_json(told | to_json({"lose": lose, **shown, "usd": found.usd}))
+        told = {
+            "schema": SCHEMA_VERSION,
+            "lose": lose,
+            "regions": found.figures,
+            "recovery_s": found.recovery_s,
+            "replica_hours": found.replica_hours,
+            "usd": found.usd,
+            "rejections": rejections(work.changes),
+            "changes": [change.as_json() for change in work.changes],
+            "not_modelled": missing,
+        }
+        print_json(to_json(told))
     else:
         show_unmodelled(missing)
         show_changes(work.changes)

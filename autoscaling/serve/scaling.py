@@ -26,7 +26,7 @@ from autoscaling.serve.facts import ModelFacts
 from autoscaling.serve.handover import Handover
 from autoscaling.serve.room import nodes_with_room, schedulable
 from autoscaling.shadow.pair import Pair
-from autoscaling.signals.signals import NextStart, PastStart, Signals, next_start, signals_from, unseen
+from autoscaling.signals.signals import NextStart, PastStart, Signals, next_start, signals_of, unseen
 from cluster.spec import ClusterSpec
 from deployments.cell.control import Control
 from deployments.cell.scaling_facts import ScalingFacts
@@ -210,17 +210,20 @@ class ModelScaling:
         forecast = None if forecaster is None else forecaster.forecast(unix_s)
         failed = forecaster is not None and forecaster.failed
         begun = 0 if listing is None else sum(one.model == facts.model.group_key for one in listing.starts.running)
-        signals = signals_from(
-            scaling_facts,
+        signals = signals_of(
+            scaling_facts.snapshot,
             at_s,
             unix_s,
             applied,
-            round(self._cell.age_s, 2),
+            scaling_facts.attainment,
+            epoch=scaling_facts.epoch,
+            age_s=scaling_facts.age_s + round(self._cell.age_s, 2),
             schedulable=room,
             forecast=forecast,
             forecast_failed=failed,
             next_start=self._next_start(),
             begun=begun,
+            peers_spare=scaling_facts.peers_spare,
         )
         if forecaster is not None and signals.age_s <= facts.setup.bounds.stale_s:
             forecaster.look(signals)

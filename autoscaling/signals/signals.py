@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from deployments.cell.scaling_facts import ScalingFacts
 from deployments.scheduling import LaneStats, ReplicaStats, Snapshot
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.scheduling.snapshot import FlowStats
@@ -181,23 +180,6 @@ def signals_of(
         next_start,
         min(begun, starting),
         peers_spare,
-    )
-
-
-def signals_from(
-    scaling_facts: ScalingFacts, at_s: float, unix_s: float, applied: int, age_s: float = 0.0, **others: Any
-) -> Signals:
-    """From an owner's page, `age_s` after it was read; `others` as in `signals_of`."""
-    return signals_of(
-        scaling_facts.snapshot,
-        at_s,
-        unix_s,
-        applied,
-        scaling_facts.attainment,
-        epoch=scaling_facts.epoch,
-        age_s=scaling_facts.age_s + age_s,
-        peers_spare=scaling_facts.peers_spare,
-        **others,
     )
 
 

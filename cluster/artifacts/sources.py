@@ -6,11 +6,11 @@ from pathlib import Path
 from cluster.errors import InputError
 from cluster.files import shipped
 from cluster.spec import ClusterSpec
+from cluster.spec.models import LOCAL
 
 _MARKS = ("config.json", "adapter_config.json")
 """A model's folder holds the first, an adapter's the second."""
 SHIPPED = {"demo": "demo/target", "demo-draft": "demo/draft"}
-_FOLDERS = ("/", "./", "../", "~")
 S3 = "s3://"
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{1,254}")
 """A bucket's name; of an access point, its ARN."""
@@ -55,13 +55,13 @@ def resolve_source(source: str) -> str:
 
 
 def is_hub_name(source: str) -> bool:
-    return source not in SHIPPED and not source.startswith((S3, *_FOLDERS))
+    return source not in SHIPPED and not source.startswith((S3, *LOCAL))
 
 
 def folder_of(source: str) -> Path | None:
     """The absolute path of the folder that a source names, if any, be it there or not. Raises ArtifactError."""
     try:
-        return Path(source).expanduser().resolve() if source.startswith(_FOLDERS) else None
+        return Path(source).expanduser().resolve() if source.startswith(LOCAL) else None
     except RuntimeError as error:
         raise ArtifactError(f"source {source!r}: {error}; allowed: {_KINDS}") from None
 

@@ -313,12 +313,12 @@ class Model(Section):
             "simulated.costs": None if simulated is None else simulated.costs,
             # A file, or the template itself, as vLLM tells them apart.
             "settings.chat_template": None if template is None or {*"{}\n"} & {*template} else template,
-            **{key: source for key, source in sources.items() if source is not None and source.startswith(_LOCAL)},
+            **{key: source for key, source in sources.items() if source is not None and source.startswith(LOCAL)},
         }
         return {f"{self.where}.{key}": path for key, path in named.items() if path is not None}
 
 
-_LOCAL = ("/", "./", "../", "~")
+LOCAL = ("/", "./", "../", "~")
 """So begins the source of a model in a local folder."""
 
 
@@ -340,7 +340,7 @@ def _check_engine(model: Model) -> None:
                 f"name = {model.name!r}: allowed: a name that does not end in {NAME_MARK}; only simulated engines "
                 "have that ending"
             )
-        if model.load == "stream" and not model.source.startswith(("s3://", *_LOCAL)):
+        if model.load == "stream" and not model.source.startswith(("s3://", *LOCAL)):
             raise ValueError(
                 f"load = 'stream' with source = {model.source!r}: allowed: an s3:// prefix or a local folder; else "
                 "load: cache"

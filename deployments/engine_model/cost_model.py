@@ -24,7 +24,7 @@ All times in seconds.
 import math
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated
 
@@ -207,6 +207,7 @@ def half_square(unit_s: float) -> Curve:
 _NOTHING = line(0.0, 0.0)
 
 
+@dataclass(frozen=True)
 class CostModel:
     """The cost of steps, and what a request takes outside of them: `front` from its placement until the engine has it
     (HTTP, tokenising), by how many sequences run on the replica then, and `back_s` from a step's end until its tokens
@@ -215,36 +216,18 @@ class CostModel:
     The costs are of one rank. Of `ranks` data-parallel ones, which step together, the fullest decides: decodes and
     their KV are spread evenly, a chunk of a prompt stays whole."""
 
-    def __init__(
-        self,
-        dense: Curve,
-        sequence: Curve,
-        attention: Attention,
-        front: Curve = _NOTHING,
-        back_s: float = 0.0,
-        draft: Curve = _NOTHING,
-        ranks: int = 1,
-    ) -> None:
-        if not back_s >= 0:
-            raise ValueError(f"no cost is negative; got back_s={back_s}")
-        self.dense = dense
-        self.sequence = sequence
-        self.attention = attention
-        self.front = front
-        self.back_s = back_s
-        self.draft = draft
-        self.ranks = ranks
-        self._bases: dict[int, float] = {}
+    dense: Curve
+    sequence: Curve
+    attention: Attention
+    front: Curve = _NOTHING
+    back_s: float = 0.0
+    draft: Curve = _NOTHING
+    ranks: int = 1
+    _bases: dict[int, float] = field(default_factory=dict, init=False, compare=False, repr=False)
 
-    @property
-    def _parts(self) -> tuple[object, ...]:
-        return self.dense, self.sequence, self.attention, self.front, self.back_s, self.draft, self.ranks
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CostModel) and self._parts == other._parts
-
-    def __hash__(self) -> int:
-        return hash(self._parts)
+    def __post_init__(self) -> None:
+        if not self.back_s >= 0:
+            raise ValueError(f"no cost is negative; got back_s={self.back_s}")
 
     def step_s(
         self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int, drafted: int = 0

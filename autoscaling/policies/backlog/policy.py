@@ -81,8 +81,8 @@ class BacklogPolicy:
         self._applied = LargestOfLate()
         self._pooled: PooledHeadroom | None = None
         """Once a peer has had something to spare."""
-        self._began_s = math.inf
-        """Idle time counts from here: the first moment, or the last with a starting replica."""
+        self._idle_from_s = math.inf
+        """The first moment, or the last with a starting replica."""
 
     def adopt(self, old: "BacklogPolicy") -> None:
         """Takes over what another policy has learned, under its own settings."""
@@ -100,8 +100,8 @@ class BacklogPolicy:
         for part in (self._start_ups, self.capacity, self._residence, self._misses):
             part.look(signals)
         self._demand.look(signals, self._residence.seconds)
-        if signals.starting or signals.at_s < self._began_s:
-            self._began_s = signals.at_s
+        if signals.starting or signals.at_s < self._idle_from_s:
+            self._idle_from_s = signals.at_s
         unresponsive = self._unresponsive.look(signals)
         desired = self._decide(replace(signals, applied=signals.applied - unresponsive) if unresponsive else signals)
         if unresponsive:
@@ -206,7 +206,7 @@ class BacklogPolicy:
 
     def _is_idle(self, signals: Signals, terms: Terms) -> bool:
         """Whether nothing has arrived for so long that the last replica may go, and no forecast needs it."""
-        idle_s = signals.at_s - max(self._demand.last_arrival_s, self._began_s)
+        idle_s = signals.at_s - max(self._demand.last_arrival_s, self._idle_from_s)
         busy = signals.waiting or signals.running or terms.get(PolicyReason.FORECAST.value, 0.0) >= 0.5
         return not busy and idle_s >= self.settings.zero_after_s
 

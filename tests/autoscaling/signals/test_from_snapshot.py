@@ -2,7 +2,7 @@
 
 import pytest
 
-from autoscaling.signals.signals import Forecast, signals_from, signals_of
+from autoscaling.signals.signals import Forecast, signals_of
 from deployments.cell.scaling_facts import ScalingFacts, read_scaling_facts
 from deployments.scheduling.replica import ReplicaStatus
 from deployments.wire import encode
@@ -17,15 +17,13 @@ def test_the_page_says_what_the_scheduler_says() -> None:
     scheduler.replica_unresponsive("r1", 1.0)
     snapshot = scheduler.snapshot(2.0)
     forecast = Forecast(0.0, 60.0, (1.0,), (0.1,))
-    page = ScalingFacts("m", 7, 0.5, snapshot, {"interactive": 0.95})
-    signals = signals_from(read_scaling_facts(encode(page)), 50.0, 1e9, 4, 0.25, schedulable=9, forecast=forecast)
+    page = read_scaling_facts(encode(ScalingFacts("m", 7, 0.5, snapshot, {"interactive": 0.95})))
+    common = {"epoch": 7, "age_s": 0.75, "schedulable": 9, "forecast": forecast}
+    signals = signals_of(page.snapshot, 50.0, 1e9, 4, page.attainment, **common)
     assert (signals.epoch, signals.age_s, signals.schedulable, signals.applied, signals.starting) == (7, 0.75, 9, 4, 2)
     assert signals.allowed("interactive") == pytest.approx(0.05)
     assert signals.allowed("other") == pytest.approx(0.01)
-    direct = signals_of(
-        snapshot, 50.0, 1e9, 4, {"interactive": 0.95}, epoch=7, age_s=0.75, schedulable=9, forecast=forecast
-    )
-    assert signals == direct
+    assert signals == signals_of(snapshot, 50.0, 1e9, 4, {"interactive": 0.95}, **common)
 
 
 def test_a_cordoned_replica_is_there_and_not_ready() -> None:

@@ -28,6 +28,17 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def damaged(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelCache:
+    """Weights that a power failure has kept from the disk, at the boot after it."""
+    cache = ModelCache(tmp_path / "cache")
+    held = pull(origin(source), cache)
+    (held.files / "sub" / "weights").write_bytes(bytes(300 * KIB))
+    held.release()
+    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
+    return cache
+
+
 def settings(cache: Path, **values: object) -> Artifacts:
     return Artifacts.model_validate({"cache": str(cache), "copy_folders": True, **values})
 
@@ -83,24 +94,19 @@ def test_a_damaged_entry_is_fetched_again(
 
 
 def test_after_a_power_failure_what_was_not_written_is_noticed(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, damaged: ModelCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later boot reads an entry's files once, and keeps that it has."""
-    cache = ModelCache(tmp_path / "cache")
-    held = pull(origin(source), cache)
-    (held.files / "sub" / "weights").write_bytes(bytes(300 * KIB))
-    held.release()
-    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
-    again = pull(origin(source), cache)
+    again = pull(origin(source), damaged)
     assert (again.files / "sub" / "weights").read_bytes() == (source / "sub" / "weights").read_bytes()
     again.release()
     monkeypatch.setattr(module, "boot_id", lambda: "a third one")
-    third = pull(origin(source), cache)
+    third = pull(origin(source), damaged)
     assert third.manifest().boot_id is None
     third.release()
     reads = []
     monkeypatch.setattr(manifest, "crc_of", reads.append)
-    pull(origin(source), cache).release()
+    pull(origin(source), damaged).release()
     assert reads == []
 
 
@@ -188,18 +194,13 @@ def test_a_store_that_is_down_does_not_keep_a_replica_from_its_own_copy(
 
 
 def test_a_copy_that_a_power_failure_damaged_is_not_used_while_the_store_is_down(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, damaged: ModelCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = ModelCache(tmp_path / "cache")
-    held = pull(origin(source), cache)
-    (held.files / "sub" / "weights").write_bytes(bytes(300 * KIB))
-    held.release()
-    monkeypatch.setattr(module, "boot_id", lambda: "another boot")
     monkeypatch.setattr(Unreachable, "source", str(source))
     monkeypatch.setattr(module, "origin_of", lambda *_: Unreachable())
     with pytest.raises(StorageUnavailable):
         local_files(str(source), settings(tmp_path / "cache"))
-    assert [entry.in_use for entry in cache.list()] == [False]
+    assert [entry.in_use for entry in damaged.list()] == [False]
 
 
 def test_a_folder_that_is_away_does_not_keep_a_replica_from_its_own_copy(source: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from autoscaling.signals.signals import signals_from
+from autoscaling.signals.signals import signals_of
 from deployments.cell.scaling_facts import SCALING_PATH, ScalingFacts, read_scaling_facts
 from deployments.cell.scaling_state import ScalingState
 from tests.deployments.gateway.fake_engine import FakeEngine, waiting
@@ -72,7 +72,7 @@ async def test_the_books_are_the_schedulers(make_rig: MakeRig) -> None:
     assert [(replica.status, replica.sequences) for replica in reported.snapshot.replicas] == [("ready", 4)]
     assert sum(lane.waiting for lane in reported.snapshot.lanes) == 4
     assert (reported.snapshot.finished, reported.snapshot.endings["finished"]) == (3, 3)
-    signals = signals_from(reported, 1.0, 1e9, 1)
+    signals = signals_of(reported.snapshot, 1.0, 1e9, 1, reported.attainment)
     assert (signals.ready, signals.running, signals.waiting, signals.arrived, signals.starting) == (1, 4, 4, 11, 0)
     assert signals.attainment == {"interactive": 0.99, "hasty": 0.9}
     go.set()
@@ -99,7 +99,7 @@ async def test_a_model_without_replicas_has_books(make_rig: MakeRig) -> None:
     waits = asyncio.create_task(rig.ask())
     await until(lambda: rig.owner.snapshot().submitted == 1)
     reported = await books(rig)
-    signals = signals_from(reported, 1.0, 1e9, 0)
+    signals = signals_of(reported.snapshot, 1.0, 1e9, 0, reported.attainment)
     assert (signals.waiting, signals.arrived, signals.replicas, signals.starting) == (1, 1, (), 0)
     await rig.add(FakeEngine())
     assert (await waits)[0] == 200

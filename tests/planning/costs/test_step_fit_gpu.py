@@ -1,7 +1,7 @@
 """The fit of steps, with a simulated GPU engine as the subject, whose true costs are known."""
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,12 +22,11 @@ LOADS = (0.5, 2.0, 5.0, 10.0, 20.0, 40.0, 80.0)
 """Requests a second that the steps are taken at: from idle to full."""
 
 
+@dataclass(frozen=True)
 class LoggedCosts(CostModel):
     """Costs that write down which steps were asked for; of a run of decodes, its first and its last one."""
 
-    def __init__(self, cost: CostModel) -> None:
-        super().__init__(cost.dense, cost.sequence, cost.attention)
-        self.steps: list[StepSample] = []
+    steps: list[StepSample] = field(default_factory=list)
 
     def step_s(
         self, chunks: Iterable[Chunk], decodes: int, kv_tokens: float, completing: int, drafted: int = 0
@@ -67,7 +66,7 @@ def figures(out: SimulationOutcome) -> dict[str, float]:
 def test_the_costs_of_a_gpu_are_found_from_its_steps(config: dict[str, Any], gpu: str) -> None:
     """Each step's time is blurred by 5 %; then other traffic is simulated with the truth and with what was found."""
     true = roofline(plan_on(gpu, config)).model
-    logged = LoggedCosts(true)
+    logged = LoggedCosts(true.dense, true.sequence, true.attention)
     for seed, rate in enumerate(LOADS):
         run_engine(LIMITS, logged, work(rate, 250, seed))
     blur = np.random.default_rng(7).lognormal(0, 0.05, len(logged.steps))

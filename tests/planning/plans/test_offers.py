@@ -13,17 +13,11 @@ from planning.plans.offers import RejectedOffer, offers_of
 from planning.plans.planner import PlanError, case_from
 from planning.plans.prices import prices_of
 from planning.worksheet.load import load_worksheet
+from tests.deployments.accounting import test_tariffs
 from tests.planning.fit.configs import QWEN3_30B_A3B
 from tests.planning.plans import small
 
-AWS = {
-    "provider": "aws",
-    "image": "ami-12345678",
-    "subnet_ids": ["subnet-12345678"],
-    "security_group_ids": ["sg-12345678"],
-    "instance_profile": "nodes",
-    "pools": [{"pool": "l4", "instance_type": "g6.12xlarge"}],
-}
+AWS = {**test_tariffs.AWS, "pools": [{"pool": "l4", "instance_type": "g6.12xlarge"}]}
 KINDS = {"prices": {"spot": {"max_share": 0.5}, "reserved": True}}
 
 
