@@ -3,6 +3,7 @@ handover that obeys."""
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,9 @@ class Cell:
         self.spec_json: str | None = None
         self.states: list[ScalingState] = []
         self.rollbacks: list[str] = []
-        self.visible = True
+        self.visible, self.late_s = True, 0.0
+        self.page: dict[str, Any] = {}
+        """What the owner's page says otherwise than usual, and how long ago it was read."""
         self.closed = False
         self.listing: Listing | None = None
         self.scaling_facts: ScalingFacts | None = None
@@ -46,8 +49,9 @@ class Cell:
         self.listing = Listing(1, (), self.spec_json, orders=self.book.orders(time.time()), starts=self.starts)
         if self.visible:
             snapshot = self.scheduler.snapshot(time.monotonic())
-            self.scaling_facts = read_scaling_facts(encode(ScalingFacts("m", 1, 0.0, snapshot, {})))
-        self.age_s = 0.0 if self.visible else 99.0
+            page = replace(ScalingFacts("m", 1, 0.0, snapshot, {}), **self.page)
+            self.scaling_facts = read_scaling_facts(encode(page))
+        self.age_s = self.late_s if self.visible else 99.0
 
     def publish(self, state: ScalingState) -> None:
         self.states.append(state)

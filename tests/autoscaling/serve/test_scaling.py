@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from autoscaling.log import inputs_of
 from autoscaling.policies.policy import Concern, PolicyReason
 from autoscaling.scaler.decision import Limit, ScalingDecision
 from autoscaling.serve.scaling import ScalingClock, alarms_of
 from deployments.cell.act import Act, ActKind
+from deployments.decisions import Input
 from tests.autoscaling.serve.scaling_harness import Run
 from tests.autoscaling.setups import entries_of, replayed
 
@@ -23,6 +25,18 @@ def test_a_burst_is_decided_on_at_the_next_turn(run: Run, tmp_path: Path) -> Non
     assert harness.turn().applied == state.requested
     found = replayed(entries_of(tmp_path))
     assert (found.inputs, found.counted, found.difference) == (3, 1, None)
+
+
+def test_what_the_owners_page_says_is_decided_on(run: Run, tmp_path: Path) -> None:
+    harness = run()
+    harness.cell.late_s = 0.5
+    harness.cell.page = {"epoch": 7, "age_s": 0.25, "attainment": {"interactive": 0.95}, "peers_spare": 1.25}
+    harness.turn()
+    last = entries_of(tmp_path)[-1]
+    assert isinstance(last, Input)
+    signals = inputs_of(last).signals
+    assert (signals.epoch, signals.age_s, signals.peers_spare) == (7, 0.75, 1.25)
+    assert signals.attainment == {"interactive": 0.95}
 
 
 def test_from_zero_the_first_request_wakes_one(run: Run) -> None:
